@@ -1,7 +1,7 @@
-"""lvd beside the ways and packages that do the like, and the floor of this machine: ``python -m benchmarks``.
+"""lvd compared with similar methods and packages, and with the floor of this machine: ``python -m benchmarks``.
 
-Prints one table: time, rows per second, peak memory, and how the time grows with the calibration rows and with the
-queries. ``--page FILE.csv ...`` writes docs/benchmarks.md and its plots from files that ``--out`` wrote.
+Prints one table: time, rows per second, peak memory, and how time grows with calibration rows and with queries.
+``--page FILE.csv ...`` writes docs/benchmarks.md and its plots from files written by ``--out``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What the arena's contestants cost: ``python -m benchmarks.arena --data-dir FOLDER --csv arena_costs.csv``.
+"""The costs of the arena's contestants: ``python -m benchmarks.arena --data-dir FOLDER --csv arena_costs.csv``.
 
-In the arena the contestants of a split share trained models and a process, which hides what each one costs. Here
-each one gets a fresh process, one table and one level, and trains whatever it needs. Seconds are processor time.
+In the arena the contestants of a split share trained models and a process, which hides individual costs. Here
+each one gets a fresh process, one table and one level, and trains whatever it needs. Seconds are processor
+time.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ LEVEL, SMALL_TABLE = 0.9, "concrete"
 
 
 def cost_of(method: str, table: str, model: str, data_dir: Path | None) -> ArenaCost:
-    """Fit and predict once, after a pass on a small table that imports and compiles."""
+    """Fit and predict once, after a warm-up on a small table that imports and compiles."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     cost = partial(ArenaCost, table, model, method, processor=processor_name())
@@ -40,7 +41,7 @@ def cost_of(method: str, table: str, model: str, data_dir: Path | None) -> Arena
         CONTESTANTS[method].learn(small, LEVEL)(small.X_test)
         X = split.X_test[: CONTESTANTS[method].most_rows]
         (fitted, predicted), megabytes = with_peak_memory(partial(_seconds, method, split, X), "cpu")
-    except Exception as error:  # whatever it is, the others go on
+    except Exception as error:  # whatever fails, the other contestants still run
         return cost(error=" ".join(f"{type(error).__name__}: {error}".split()))
     return cost(len(split.X_train), len(X), fitted, predicted, megabytes)
 
@@ -54,7 +55,7 @@ def _seconds(method: str, split: ArenaSplit, X: object) -> tuple[float, float]:
 
 
 def alone(method: str, table: str, model: str, data_dir: Path | None) -> ArenaCost:
-    """The same in a process of its own."""
+    """The same in a separate process."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(cost_of, method, table, model, data_dir).result()
 

@@ -1,9 +1,10 @@
-"""Past the paper, measured: ``python -m benchmarks.beyond --data-dir FOLDER``.
+"""Beyond the paper, measured: ``python -m benchmarks.beyond --data-dir FOLDER``.
 
-The paper's method, and ways to fewer infinite intervals and to marginal coverage, beside MAPIE's conditional
-conformal prediction and crepes (normalised by nearest neighbours, Mondrian). Six small tables, ten seeds, the
-sound protocol: on a split all methods share one network, one calibration part and one test part. Each finished
-split is written at once, and a second call goes on from there. ``--page docs/beyond.md`` writes the tables.
+Compares the paper's method, and variants with fewer infinite intervals or marginal coverage, with MAPIE's
+conditional conformal prediction and crepes (normalised by nearest neighbours, Mondrian). Six small tables, ten
+seeds, the sound protocol: on a split all methods share one network, one calibration part and one test part.
+Each finished split is written at once, and a second call resumes from there. ``--page docs/beyond.md`` writes
+the tables.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Intervals = Callable[[TableSplit, float], NDArray]
 class Result:
     """One method on one split at one level.
 
-    `median_width` is the median over all rows, infinite ones included, over the width of split conformal.
+    `median_width` is the median width over all rows, infinite ones included, relative to split conformal's.
     """
 
     dataset: str
@@ -59,7 +60,7 @@ class Result:
 
 
 def local(guarantee: str = "local", **settings: Any) -> Intervals:
-    """The paper's LVD around the network, with one of the ways past it."""
+    """The paper's LVD around the network, with one of the extensions."""
 
     def intervals(split: TableSplit, level: float) -> NDArray:
         regressor = lvd.LVDRegressor(
@@ -106,7 +107,7 @@ METHODS_SHOWN = {**OURS, **THEIRS}
 
 
 def evaluate(split: TableSplit, dataset: str, level: float, chosen: Iterable[str]) -> list[Result]:
-    """All methods on one split, on the rows that the slowest can do in reasonable time for that one."""
+    """All methods on one split; the slowest one only gets as many rows as it can process in reasonable time."""
     y, X = split.y[split.test], split.X[split.test]
     scaled = (X - X.mean(0)) / np.maximum(X.std(0), 1e-12)
     unit = float(widths(OURS["split"](split, level)).mean())
@@ -137,7 +138,7 @@ def evaluate(split: TableSplit, dataset: str, level: float, chosen: Iterable[str
 
 
 def read_results(path: Path) -> list[Result]:
-    """Results of methods that are gone are left out."""
+    """Read results, dropping those of methods that no longer exist."""
     rows = read_dataclasses(path, Result) if path.exists() else []
     return [row for row in rows if row.method in METHODS_SHOWN]
 

@@ -1,4 +1,4 @@
-"""The page of ``benchmarks.beyond``: every figure comes from its results."""
+"""The page of ``benchmarks.beyond``, all of whose figures come from its results."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ HEAD = """# Past the paper, measured
 Written by `python -m benchmarks.beyond --page docs/beyond.md` from `results/beyond.csv`: six small tables,
 {seeds} seeds, the sound protocol. On a split all methods share one network, one calibration part (a fifth
 of the rows) and one test part. Rates in percent, means over the seeds. LVD is the paper's method here
-(`preset="paper"`), and what is said after it is one choice beside it. All rows are counted: "median" is the median
+(`preset="paper"`), and each suffix names one departure from it. All rows are counted: "median" is the median
 width over all rows, infinite ones included, relative to split conformal. An infinite interval covers its
-row, so read coverage beside the share of finite intervals. MCR: marginal coverage. TCR: coverage of the
+row, so read coverage together with the share of finite intervals. MCR: marginal coverage. TCR: coverage of the
 tenths of the rows with the smallest and the largest target. Worst slab: the lowest coverage found between
 two parallel planes that hold a tenth of the rows, searched on a quarter of the test rows and judged on the
-others. MAPIE solves one linear program per row and level, so it was asked for no more than {mapie_rows} test
+others. MAPIE solves one linear program per row and level, so it predicts no more than {mapie_rows} test
 rows of each split; its feature map is a constant and five principal components of the inputs. Seconds are
 processor seconds of the interval method alone, the network not included.
 
@@ -47,7 +47,7 @@ processor seconds of the interval method alone, the network not included.
 
 
 def write_page(path: Path, results: Sequence[Result]) -> None:
-    """All tables."""
+    """Write all tables."""
     if missing := [name for name in (*OURS, *THEIRS) if name not in {result.method for result in results}]:
         raise InputError(f"the results lack {missing[0]!r}; run python -m benchmarks.beyond first")
     seeds = len({result.seed for result in results})
@@ -57,7 +57,7 @@ def write_page(path: Path, results: Sequence[Result]) -> None:
         SAID_OF_INFINITY,
     ]
     parts += [said_of_sides(results), *(infinity_table(results, level) for level in LEVELS)]
-    parts += ["## Beside other packages\n\n", SAID_OF_OTHERS, said_of_each(results), overview(results)]
+    parts += ["## Compared with other packages\n\n", SAID_OF_OTHERS, said_of_each(results), overview(results)]
     parts += [comparison_table(results, dataset) for dataset in datasets_of(results)]
     write_text(path, "".join(parts))
 
@@ -66,7 +66,7 @@ SAID_OF_INFINITY = """An infinite interval says that too little is known nearby.
 many of them. Two ways to get fewer were measured here and then removed, a floor under the kernel and one
 bandwidth for all rows chosen on the training rows: a bandwidth for each row did better. That, and the default
 of `LVDRegressor`, are measured in the arena (`python -m experiments arena`). Never replace an infinite interval
-by the largest score: that promises nothing.
+by the largest score: that guarantees nothing.
 
 """
 SAID_OF_OTHERS = """Read the first table by columns. A method that is closer to 90 in the worst slab knows
@@ -76,21 +76,21 @@ better where the model errs.
 
 
 def said_of_sides(results: Sequence[Result]) -> str:
-    """What it costs to give each end a distance of its own."""
+    """The cost of a separate distance for each end."""
     medians = "; ".join(
         f"at level {level:.0%} {median_width(results, 'concrete', 'LVD, joint sides', level)} times as wide as "
         f"split conformal in the median, plain LVD {median_width(results, 'concrete', LOCAL, level)} times"
         for level in LEVELS
     )
     return (
-        "Intervals with an end of their own for each side (`each side`) need twice the calibration rows for the "
+        "Intervals with a separate distance for each side (`each side`) need twice the calibration rows for the "
         "same level, so with a few hundred of them they are mostly infinite. `joint sides` needs no more rows; on "
         f"Concrete it is {medians}.\n\n"
     )
 
 
 def said_of_each(results: Sequence[Result]) -> str:
-    """What the other packages' methods do beside the paper's."""
+    """The other packages' methods compared with the paper's."""
     ours, lines = figures(results, LOCAL), []
     for method in THEIRS:
         theirs = figures(results, method)
@@ -132,7 +132,7 @@ def comparison_table(results: Sequence[Result], dataset: str) -> str:
 
 
 def overview(results: Sequence[Result]) -> str:
-    """Means over the datasets, and on how many of them a method beats plain LVD."""
+    """Means over the datasets, and the number of datasets on which a method beats plain LVD."""
     datasets = datasets_of(results)
 
     def slab_gap(dataset: str, method: str) -> float:
@@ -160,7 +160,7 @@ def select(results: Sequence[Result], dataset: str, method: str, level: float) -
 
 
 def median_width(results: Sequence[Result], dataset: str, method: str, level: float) -> str:
-    """The median over the seeds of the rows' median width over that of split conformal."""
+    """The median over the seeds of the median width relative to split conformal's."""
     ratio = float(np.median([r.median_width for r in select(results, dataset, method, level)]))
     return f"{ratio:.2f}" if np.isfinite(ratio) else "\N{INFINITY}"
 
@@ -170,7 +170,7 @@ def percent(cell: list[Result], name: str) -> str:
 
 
 def known_mean(cell: list[Result], name: str) -> float:
-    """The mean over the seeds that have a figure: in a small test part the worst slab may hold no row to judge."""
+    """The mean over the seeds with a figure: in a small test part the worst slab may contain no row."""
     return fmean(value for r in cell if np.isfinite(value := getattr(r, name)))
 
 

@@ -1,7 +1,7 @@
-"""Fits alone and beside one busy process per core: ``python -m benchmarks.busy``.
+"""Fits alone and next to one busy process per core: ``python -m benchmarks.busy``.
 
-Prints the seconds of both and their ratio. Beside as many busy processes as cores a fit on one thread takes twice
-as long; threads that wait for each other take far longer.
+Prints the seconds of both and their ratio. Next to as many busy processes as cores a single-threaded fit takes
+twice as long; threads that wait for each other take far longer.
 """
 
 from __future__ import annotations

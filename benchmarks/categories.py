@@ -1,7 +1,7 @@
-"""Categories of many levels: lvd's models on frames and on tables beside scikit-learn's boosted trees.
+"""Categories with many levels: lvd's models on frames and tables, compared with scikit-learn's boosted trees.
 
-``python -m benchmarks.categories`` prints the mean absolute error on new rows, in units of scikit-learn's with
-native categories, or, beyond the 255 levels that these can take, with its target encoding.
+``python -m benchmarks.categories`` prints the mean absolute error on new rows relative to scikit-learn's with
+native categories or, beyond their limit of 255 levels, with its target encoding.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEVELS, SEEDS, N_ROWS, N_NEW, NATIVE = (30, 100, 200, 1000), 5, 6000, 2000, 255
 
 
 def orders(n_rows: int, n_levels: int, seed: int) -> tuple[pd.DataFrame, pd.Series]:
-    """Each shop has a level of its own, common ones more rows than rare ones, and an effect of size."""
+    """Each shop is a level with its own effect; common shops have more rows than rare ones."""
     effects = np.random.default_rng(n_levels).normal(size=n_levels)
     rng = np.random.default_rng(seed)
     shares = 1.0 / (5.0 + np.arange(n_levels))
@@ -38,7 +38,7 @@ def orders(n_rows: int, n_levels: int, seed: int) -> tuple[pd.DataFrame, pd.Seri
 
 
 def sklearns(n_levels: int) -> object:
-    """Boosted trees with native categories, or as many as they take."""
+    """Boosted trees with native categories, up to their limit."""
     if n_levels <= NATIVE:
         return HistGradientBoostingRegressor(categorical_features="from_dtype", random_state=0)
     encoder = make_column_transformer((TargetEncoder(random_state=0), ["shop"]), remainder="passthrough")
@@ -46,7 +46,7 @@ def sklearns(n_levels: int) -> object:
 
 
 def of_table(frame: pd.DataFrame, y: pd.Series, new: pd.DataFrame) -> np.ndarray:
-    """Trees on a table as the command line reads it: texts, and of all rows 60% train."""
+    """Trees on a table as the command line reads it: text cells, and 60% of all rows train."""
     table = pa.Table.from_pandas(frame.assign(shop=frame["shop"].astype(str), paid=y), preserve_index=False)
     regressor = lvd.LVDRegressor("trees", preset="paper", random_state=0)
     model, _ = TableModel.fit(table, regressor, target="paid", split="random")
@@ -55,12 +55,12 @@ def of_table(frame: pd.DataFrame, y: pd.Series, new: pd.DataFrame) -> np.ndarray
 
 
 def predictions(n_levels: int, seed: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """What each predicts of new rows, trained on as many rows, and what is true."""
+    """The predictions of each model on new rows, trained on equally many rows, and the truth."""
     frame, y = orders(N_ROWS, n_levels, seed)
     new, true = orders(N_NEW, n_levels, 1000 + seed)
     new["shop"] = pd.Categorical(new["shop"], categories=frame["shop"].cat.categories)
     new, true = new[new["shop"].notna()], true[new["shop"].notna()]
-    train = slice(int(0.6 * N_ROWS))  # a table trains on so many
+    train = slice(int(0.6 * N_ROWS))  # a table uses this share for training
     contestants: dict[str, Callable[[], np.ndarray]] = {
         "scikit-learn": lambda: sklearns(n_levels).fit(frame[train], y[train]).predict(new),
         "frame, trees": lambda: lvd.TreesRegressor(random_state=0).fit(frame[train], y[train]).predict(new),
@@ -75,7 +75,7 @@ def predictions(n_levels: int, seed: int) -> dict[str, tuple[np.ndarray, np.ndar
 
 
 def main() -> None:
-    """Print a line for each number of levels."""
+    """Print a line per number of levels."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=SEEDS)
     seeds = range(parser.parse_args().seeds)

@@ -1,4 +1,4 @@
-"""One cell of the bench page: a contestant at one size, its times and its peak memory, in a process of its own."""
+"""One cell of the bench page: a contestant at one size, with times and peak memory, in a separate process."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from benchmarks.timing import median_seconds, timed
 T = TypeVar("T")
 MOST_REPEATS, MOST_PASSES = 15, 3
 WARM_UP = (10, 200)
-"""Queries and rows of a first, unmeasured cell: it loads what loads when used."""
+"""Queries and rows of a first, unmeasured cell, which triggers lazy imports."""
 PROC = Path("/proc/self")
 
 
 class Request(NamedTuple):
-    """Which cell; what can be repeated within `budget` seconds is."""
+    """Which cell to measure; calls are repeated within `budget` seconds."""
 
     name: str
     n: int
@@ -36,7 +36,7 @@ class Request(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """Seconds of calibrating, of the first prediction after it and of a later one; megabytes beside the inputs."""
+    """Seconds of calibration, of the first prediction and of a later one; megabytes on top of the inputs."""
 
     calibrate_seconds: float
     first_seconds: float
@@ -61,14 +61,14 @@ def measure(request: Request) -> Measured:
 
     (*cold, later), peak = with_peak_memory(one_pass, device)
     passes, n_more = [cold], int(min(MOST_PASSES, request.budget / sum(cold)))
-    if device == "cuda":  # the first pass of a shape compiles
+    if device == "cuda":  # the first call with a shape compiles
         passes, n_more = [], max(1, n_more)
     for _ in range(n_more):
         *seconds, later = one_pass()
         passes.append(seconds)
     calibrating, first = np.median(passes, axis=0).tolist()
     repeats = int(min(MOST_REPEATS, request.budget / first))
-    # On a GPU the second prediction captures a graph: median_seconds leaves its first call out.
+    # On a GPU the second prediction captures a graph: median_seconds excludes its first call.
     predicting = median_seconds(later, repeats, device) if repeats > 1 else timed(later, device)[0]
     return Measured(calibrating, first, predicting, peak)
 
@@ -81,10 +81,10 @@ def case(contestant: Contestant, n: int, m: int, device: str) -> tuple[Any, Any,
 
 
 def with_peak_memory(function: Callable[[], T], device: str) -> tuple[T, float]:
-    """The result, and by how many megabytes memory rose above what was held before.
+    """The result, and by how many megabytes memory peaked above its previous level.
 
-    On a GPU that is what torch allocated; on the CPU the resident memory of the process, as Linux counts it, and
-    nan elsewhere.
+    On a GPU this is what torch allocated; on the CPU the resident memory of the process on Linux, and nan
+    elsewhere.
     """
     gc.collect()
     if device == "cuda":
@@ -94,14 +94,14 @@ def with_peak_memory(function: Callable[[], T], device: str) -> tuple[T, float]:
         result = function()
         return result, (torch.cuda.max_memory_allocated() - before) / 1e6
     with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)  # else memory that was freed, but kept, would hide what is taken
+        ctypes.CDLL(None).malloc_trim(0)  # otherwise freed but retained memory would hide new allocations
     before = reset_peak()
     result = function()
     return result, (resident("VmHWM") - before) / 1e6
 
 
 def reset_peak() -> float:
-    """Make the peak of resident memory what there is now, in bytes; nan where that cannot be done."""
+    """Reset the peak of resident memory to the current value, in bytes; nan where that is impossible."""
     try:
         (PROC / "clear_refs").write_text("5")
     except OSError:
@@ -110,7 +110,7 @@ def reset_peak() -> float:
 
 
 def resident(field: str) -> float:
-    """Bytes of resident memory by Linux's name of the figure; nan elsewhere."""
+    """Bytes of resident memory under Linux's name for the figure; nan elsewhere."""
     try:
         lines = (PROC / "status").read_text().splitlines()
     except OSError:
@@ -121,19 +121,19 @@ def resident(field: str) -> float:
 
 
 def answer_requests(connection: Connection, threads: int) -> None:
-    """The life of a worker process: cells in, what was measured or the text of an error out, until the end."""
+    """The loop of a worker process: receives cells, returns measurements or an error text, until the end."""
     torch.set_num_threads(threads)
     warm: set[str] = set()
     connection.send("ready")
     with suppress(EOFError, KeyboardInterrupt):
         while True:
             request = connection.recv()
-            warnings.simplefilter("ignore")  # each time: packages set filters of their own when they load
+            warnings.simplefilter("ignore")  # every time: packages install their own filters on import
             try:
                 if request.name not in warm:
                     measure(request._replace(n=WARM_UP[0], m=WARM_UP[1], budget=0.0))
                     warm.add(request.name)
                 reply: Measured | str = measure(request)
-            except Exception as error:  # one contestant that fails must not take the others with it
+            except Exception as error:  # a failing contestant must not stop the others
                 reply = f"{type(error).__name__}: {error}".splitlines()[0]
             connection.send(reply)

@@ -1,6 +1,6 @@
-"""Who is measured: ways from the coordinates and scores of calibration rows to intervals at two levels.
+"""The contestants: functions from coordinates and scores of calibration rows to intervals at two levels.
 
-A contestant takes its calibration set and gives the function that answers queries. All get the same float64
+A contestant takes its calibration set and returns the function that answers queries. All get the same float64
 coordinates, in which the kernel is ``exp(-||u - v||^2)``: arrays on the CPU, tensors on a GPU.
 """
 
@@ -22,18 +22,18 @@ LEVELS = [0.5, 0.9]
 K = 10
 """Dimensions of the rows."""
 ZERO = TrainedRegressor(lambda X: np.zeros(len(X)))
-"""Predicts 0, so that the scores are its errors."""
+"""Predicts 0, so that its errors are the scores."""
 
 Predict = Callable[[Any], object]
 
 
 def cloud(n: int, rng: np.random.Generator) -> np.ndarray:
-    """As in the paper's largest experiment: all rows have weight."""
+    """All rows have weight, as in the paper's largest experiment."""
     return 0.6 / K**0.5 * rng.normal(size=(n, K))
 
 
 def sheet(n: int, rng: np.random.Generator) -> np.ndarray:
-    """Two directions of variation in ten, and a little noise: few rows have weight."""
+    """Two directions of variation out of ten, plus a little noise: few rows have weight."""
     directions = np.linalg.qr(np.random.default_rng(1).normal(size=(K, K)))[0][:, :2]
     return rng.uniform(0, 79.0, size=(n, 2)) @ directions.T + 0.05 * rng.normal(size=(n, K))
 
@@ -49,7 +49,7 @@ def local_conformal(points: Any, scores: Any) -> Predict:
 
 
 def row_by_row(points: Any, scores: Any) -> Predict:
-    """One query after the other, in float32."""
+    """One query at a time, in float32."""
     rows, radii = rivals.sorted_by_score(points, scores, torch.float32)
 
     def predict(queries: Any) -> torch.Tensor:
@@ -60,13 +60,13 @@ def row_by_row(points: Any, scores: Any) -> Predict:
 
 
 def plain_torch(points: Any, scores: Any) -> Predict:
-    """Whole matrices of weights, in float32."""
+    """Full weight matrices, in float32."""
     rows, radii = rivals.sorted_by_score(points, scores, torch.float32)
     return lambda queries: rivals.full_matrix_radii(torch.as_tensor(queries).float(), rows, radii, LEVELS)
 
 
 def crepes_knn(points: np.ndarray, scores: np.ndarray) -> Predict:
-    """Half of the rows tell how difficult a place is, the other half calibrate."""
+    """Half of the rows estimate local difficulty, the other half calibrate."""
     from crepes import ConformalRegressor
     from crepes.extras import DifficultyEstimator
 
@@ -89,7 +89,7 @@ def mapie_split(points: np.ndarray, scores: np.ndarray) -> Predict:
 
 
 def mapie_conditional(points: np.ndarray, scores: np.ndarray) -> Predict:
-    """Exact cutoffs over the linear functions of the coordinates."""
+    """Exact cutoffs over linear functions of the coordinates."""
     from mapie.conditional_conformal_prediction import ConditionalSplitConformalRegressor
 
     regressor = ConditionalSplitConformalRegressor(
@@ -100,7 +100,7 @@ def mapie_conditional(points: np.ndarray, scores: np.ndarray) -> Predict:
 
 @dataclass(frozen=True)
 class Contestant:
-    """`question` says, for the page, what it computes; without `on_gpu` it computes on the CPU everywhere."""
+    """`question` describes, for the page, what it computes; without `on_gpu` it always computes on the CPU."""
 
     title: str
     question: str
@@ -112,7 +112,7 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Floor:
-    """A time that follows from a rate of the machine."""
+    """A time implied by one of the machine's rates."""
 
     title: str
     question: str

@@ -27,7 +27,7 @@ def plain_loss(net: Callable[[Tensor], Tensor], inputs: Tensor, targets: Tensor)
 
 
 def train_one(inputs: Tensor, targets: Tensor) -> None:
-    """One network, as one would write it down: Adam, the rows and their adversarial examples."""
+    """One network in a straightforward loop: Adam, the rows and their adversarial examples."""
     generator = torch.Generator().manual_seed(0)
     net = build_mlp(COLUMNS, (HIDDEN,), 2, generator=generator)
     optimizer = torch.optim.Adam(net.parameters(), lr=RATE, fused=True)
@@ -42,7 +42,7 @@ def train_one(inputs: Tensor, targets: Tensor) -> None:
 
 
 def vmapped(net: nn.Module) -> Objective:
-    """The loss of one network by functional calls, mapped over the members by torch.func."""
+    """One network's loss by functional calls, mapped over the members with torch.func."""
 
     def loss(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
         return plain_loss(lambda rows: functional_call(net, parameters, (rows,)), x, y)
@@ -69,7 +69,7 @@ def train_five(inputs: Tensor, targets: Tensor, objective: Objective) -> None:
 
 
 def cpu_seconds(functions: dict[str, Callable[[], object]], rounds: int = 7) -> dict[str, float]:
-    """Median CPU time of each, taken in turns: all run on one thread, and other jobs do not count."""
+    """Median CPU time of each, alternating: everything is single-threaded, and other jobs do not count."""
     times: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(rounds):
         for name, function in functions.items():

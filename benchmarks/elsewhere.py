@@ -7,11 +7,11 @@ from experiments.paper.stages import Stages, TableSplit
 from lvd._typing import NDArray
 
 MAPIE_ROWS = 200
-"""MAPIE solves one linear program per row: on the larger tables only this many test rows are asked for."""
+"""MAPIE solves one linear program per row: on larger tables only this many test rows are predicted."""
 
 
 class AroundNetwork:
-    """A split as the arena's methods take it; the network has seen the training rows whose errors are asked for."""
+    """A split in the form of the arena's methods; the network has seen the training rows whose errors are used."""
 
     def __init__(self, split: TableSplit) -> None:
         parts = (split.train, split.calib, split.test)
@@ -29,7 +29,7 @@ class AroundNetwork:
 
 
 def crepes_knn(split: TableSplit, level: float) -> NDArray:
-    """Normalised conformal regression; difficulty is the mean error of 25 training rows nearby."""
+    """Normalised conformal regression; difficulty is the mean error of the 25 nearest training rows."""
     around = AroundNetwork(split)
     return rivals.crepes_normalized(around, level)(around.X_test)[:, :, None]
 

@@ -1,4 +1,4 @@
-"""The floor of a machine: its rates of exponentials and of copying, and the least times that follow from them."""
+"""The floor of a machine: its rates of exponentials and of copying, and the minimal times they imply."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.timing import timed
 from lvd._parallel import workers
 
 IN_CACHE, ROUNDS = 2**12, 4000
-"""Numbers that stay in a processor's own cache, and how often they are exponentiated in one timing."""
+"""Numbers that fit in a processor's own cache, and how often they are exponentiated in one timing."""
 COPIED_BYTES = {"cpu": 2**28, "cuda": 2**30}
 """Far more than any cache holds."""
 TRIALS = 5
@@ -27,15 +27,15 @@ def exponentials(n: int, m: int, device: str) -> float:
 
 
 def copying(n: int, m: int, device: str, *, k: int, n_levels: int) -> float:
-    """Seconds of reading queries, calibration rows and scores once and of writing the radii once."""
+    """Seconds to read queries, calibration rows and scores once and to write the radii once."""
     return NUMBER_BYTES * ((n + m) * k + m + n * n_levels) / bytes_per_second(device)
 
 
 @cache
 def exponentials_per_second(device: str) -> float:
-    """On a GPU exp2 of numbers in registers. On the CPU the engine's own, of numbers in the cache, on all threads.
+    """On a GPU exp2 of numbers in registers; on the CPU the engine's own, of cached numbers, on all threads.
 
-    They are several times as fast as torch's.
+    The engine's exponential is several times as fast as torch's.
     """
     if device == "cuda":
         from benchmarks import gpu

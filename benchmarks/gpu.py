@@ -1,8 +1,8 @@
-"""The GPU engine against the plain ways and the floor: ``python -m benchmarks.gpu [--out gpu.csv]``.
+"""The GPU engine against plain implementations and the floor: ``python -m benchmarks.gpu [--out gpu.csv]``.
 
-Times are whole: from projected queries on the GPU to radii on the GPU, as a caller sees them. Rows lie in one dense
-cloud, where products of float32 precision suffice, or on a sheet, far apart, where products are float64.
-The floor is the time of as many exponentials at the rate measured in the same run.
+Times are end to end: from projected queries on the GPU to radii on the GPU, as a caller sees them. Rows form
+one dense cloud, where products of float32 precision suffice, or a wide sheet, where products are float64. The
+floor is the time of equally many exponentials at the rate measured in the same run.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ COLUMNS = (
 
 
 def case(n: int, m: int, k: int = 10, *, side: float = 0.0) -> tuple[torch.Tensor, SortedRows]:
-    """Queries and rows in a cloud, or with a `side` on a sheet of this size."""
+    """Queries and rows in a cloud or, with a `side`, on a sheet of this size."""
     generator = torch.Generator("cuda").manual_seed(0)
 
     def draw(n_rows: int) -> torch.Tensor:
@@ -61,7 +61,7 @@ def case(n: int, m: int, k: int = 10, *, side: float = 0.0) -> tuple[torch.Tenso
 
 
 def whole_milliseconds(function: Callable[[], object], repeats: int = 30) -> float:
-    """Median of the host's clock around calls that end in synchronisation, after three that are not counted."""
+    """Median host time of calls that end in synchronisation, after three warm-up calls."""
     for _ in range(2):
         function()
     return 1e3 * median_seconds(function, repeats, "cuda")
@@ -74,7 +74,7 @@ def stage_milliseconds(queries: torch.Tensor, calibration: SortedRows) -> tuple[
     torch.cuda.synchronize()
     times = {}
     for name, stage in run.stages(queries).items():
-        if name != "crossing":  # it appends to the pending list: timed below, with the list made anew
+        if name != "crossing":  # it appends to the pending list: timed below, with a fresh list
             times[name] = triton.testing.do_bench(stage, warmup=10, rep=50, return_mode="median")
     stages = run.stages(queries)
 

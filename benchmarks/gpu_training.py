@@ -21,14 +21,14 @@ from benchmarks import rivals
 from benchmarks.timing import median_seconds, timed
 from lvd.engine import Queries, SortedRows, local_quantile
 from lvd.kernels import training
-from lvd.kernels.leave_one_out import LeaveOneOut
+from lvd.kernels.training import LeaveOneOut
 
 N_TRAIN, N_CALIB, N_TEST, N_COLUMNS, N_TARGETS = 78_394, 26_744, 26_744, 300, 12
 LEVELS = np.array([0.5, 0.9])
 
 
 def make_data() -> tuple[torch.Tensor, np.ndarray]:
-    """Embeddings on the GPU, and targets that depend on a few directions of them each, with noise."""
+    """Embeddings on the GPU, and targets that each depend on a few directions of them, with noise."""
     generator = torch.Generator("cuda").manual_seed(0)
     n = N_TRAIN + N_CALIB + N_TEST
     latent = torch.randn(n, 20, generator=generator, device="cuda", dtype=torch.float64)
@@ -40,7 +40,7 @@ def make_data() -> tuple[torch.Tensor, np.ndarray]:
 
 
 def one_target(embeddings: torch.Tensor, y: np.ndarray) -> tuple[dict[str, float], lvd.MahalanobisKernel]:
-    """Train the kernel, take the calibration set, compute the radii of the test rows."""
+    """Train the kernel, calibrate, and compute the radii of the test rows."""
     train, calib, test = embeddings.split([N_TRAIN, N_CALIB, N_TEST])
     kernel = lvd.MahalanobisKernel(device="cuda", random_state=0)
     fit, _ = timed(lambda: kernel.fit(train, y[:N_TRAIN]), "cuda")
@@ -62,7 +62,7 @@ def one_target(embeddings: torch.Tensor, y: np.ndarray) -> tuple[dict[str, float
 def step_milliseconds(
     embeddings: torch.Tensor, y: np.ndarray, kernel: lvd.MahalanobisKernel
 ) -> dict[str, float]:
-    """One batch of 100: ours as it is replayed, ours launched piece by piece, and the rivals."""
+    """One batch of 100: ours as a replayed graph, ours launched kernel by kernel, and the rivals."""
     rows = torch.as_tensor(
         (embeddings[:N_TRAIN] - embeddings[:N_TRAIN].mean(0)) / embeddings[:N_TRAIN].std(0)
     )

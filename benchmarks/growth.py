@@ -1,4 +1,4 @@
-"""How times grow with a size: the slope on logarithmic axes, and what the next size would take."""
+"""How times grow with size: the slope on logarithmic axes, and the predicted time of the next size."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 
 ABOVE_OVERHEAD = 2.0
-"""A time at least so many times the shortest one is taken to be above the constant overhead."""
+"""Times at least this multiple of the shortest one are considered above the constant overhead."""
 
 
 def slope(sizes: Sequence[float], seconds: Sequence[float]) -> float:
     """The exponent p of ``seconds ~ size^p``, by least squares on logarithms; nan with fewer than two times.
 
-    It is fitted over the sizes that take at least twice the shortest time; where fewer than two do, over the last
-    two. 1 is proportional growth, 0 none: the overhead is all there is.
+    It is fitted over the sizes that take at least twice the shortest time; if fewer than two do, over the last
+    two. 1 is proportional growth, 0 none: overhead dominates.
     """
     known = [(size, second) for size, second in zip(sizes, seconds, strict=True) if second > 0.0]
     if len(known) < 2:
@@ -27,9 +27,9 @@ def slope(sizes: Sequence[float], seconds: Sequence[float]) -> float:
 
 
 def expected_seconds(sizes: Sequence[float], seconds: Sequence[float], size: float) -> float:
-    """What `size` would take: as measured, else as the last two measured sizes go on, never less than the last.
+    """The time of `size`: as measured, or extrapolated from the last two measured sizes, never less than the last.
 
-    After one size, growth is taken to be proportional; before the first, nothing is expected.
+    After one size, growth is assumed proportional; before the first, there is no estimate.
     """
     if size in sizes:
         return seconds[sizes.index(size)]

@@ -1,7 +1,7 @@
-"""Regions of several targets together: ``python -m benchmarks.joint --data-dir FOLDER``.
+"""Joint regions of several targets: ``python -m benchmarks.joint --data-dir FOLDER``.
 
-Bonferroni, boxes and ellipsoids, local and with one size for all rows, on the same network, training, calibration
-and test rows. Each finished split is written at once, and a second call goes on from there.
+Bonferroni, boxes and ellipsoids, local and with one size for all rows, on the same network, training,
+calibration and test rows. Each finished split is written at once, and a second call resumes from there.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ QM8_FOUR, QM8_ALL, QM9_ALL = slice(1, 5), slice(1, 17), slice(5, 17)
 
 
 class Data(NamedTuple):
-    """Inputs, targets, and, where the truth is known, the covariance of the noise and the mean of each row."""
+    """Inputs, targets and, if the truth is known, the noise covariance and the mean of each row."""
 
     X: Float[NDArray, "n p"]
     y: Float[NDArray, "n t"]
@@ -88,7 +88,7 @@ def synthetic(rho: float) -> Callable[[Path, int], Data]:
 
 
 def molecules(name: str, targets: slice) -> Callable[[Path, int], Data]:
-    """Some molecules of a table, read as counts of circular substructures, and their properties."""
+    """Some molecules of a table as counts of circular substructures, and their properties."""
 
     def read(folder: Path, seed: int) -> Data:
         with gzip.open(folder / f"{name}.csv.gz", "rt") as file:
@@ -120,7 +120,7 @@ METHODS = (
 
 
 def regressor(method: str, network: Any, n_targets: int, seed: int) -> Any:
-    """The method, on a network that is trained already."""
+    """The method around an already trained network."""
     shape, _, kind = method.partition(", ")
     own_level = 1.0 - (1.0 - LEVEL) / n_targets
     settings: dict[str, Any] = {"prefit": True, "calib_size": None, "random_state": seed}
@@ -169,8 +169,8 @@ def run(dataset: str, data: Data, seed: int) -> Iterator[Result]:
 HEAD = """# Several targets together, measured
 
 Written by `python -m benchmarks.joint --page` from `results/joint.csv`; no figure on this page is typed. On
-each of up to {seeds} splits (60% of the rows train, 20% calibrate, 20% test) all methods share one network, and are
-asked for regions that hold all targets at {level:.0%}. Bonferroni gives each target an interval at a level so
+each of up to {seeds} splits (60% of the rows train, 20% calibrate, 20% test) all methods share one network, and
+predict regions that hold all targets at {level:.0%}. Bonferroni gives each target an interval at a level so
 high that all hold together. "One size" is the same region for all rows, moved to the prediction. Coverage:
 the share of test rows of which all targets are in the region. Volume: the geometric mean, relative to local
 Bonferroni's; an infinite region counts as the range of the training targets, a tenth wider on each side.
@@ -182,7 +182,7 @@ on rows that were not searched. ERT: how far joint coverage is from the level ro
 
 
 def write_page(path: Path, results: Sequence[Result]) -> None:
-    """A table for each dataset, and what they say together."""
+    """Write a table for each dataset, and a summary in sentences."""
     seeds = len({result.seed for result in results})
     parts = [HEAD.format(seeds=seeds, level=LEVEL), said(results)]
     parts += starmap(table, grouped(results, attrgetter("dataset")).items())
@@ -190,7 +190,7 @@ def write_page(path: Path, results: Sequence[Result]) -> None:
 
 
 def relative_volume(results: Sequence[Result], method: str, other: str) -> float:
-    """The geometric mean of a method's volumes over the other's, split by split."""
+    """The geometric mean, over splits, of a method's volumes relative to the other's."""
     volumes = {(result.method, result.seed): result.log_volume for result in results}
     seeds = {result.seed for result in results}
     return float(np.exp(np.mean([volumes[method, seed] - volumes[other, seed] for seed in seeds])))
@@ -222,7 +222,7 @@ def table(dataset: str, results: Sequence[Result]) -> str:
 
 
 def said(results: Sequence[Result]) -> str:
-    """Sentences that the figures decide."""
+    """Sentences that follow from the figures."""
     lines = []
     for first, second in (
         ("box, local", BONFERRONI),

@@ -1,8 +1,8 @@
-"""The built-in models beside others: ``python -m benchmarks.models --data-dir FOLDER``, then ``--page``.
+"""The built-in models against others: ``python -m benchmarks.models --data-dir FOLDER``, then ``--page``.
 
 Ten tables (the paper's six, diabetes, and three of the arena), at most 5,000 rows of each, 60% of them for
-training and 20% for the test, as ``lvd fit`` does; three seeds; the root mean squared error on the test rows.
-Each finished fit is written at once, and a second call goes on from there.
+training and 20% for testing, as in ``lvd fit``; three seeds; the root mean squared error on the test rows. Each
+finished fit is written at once, and a second call resumes from there.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ModelFit:
 
 
 def split_of(name: str, seed: int, data_dir: Path | None) -> tuple[Any, Any, Any, Any]:
-    """Inputs and target of the training rows, then of the test rows."""
+    """Inputs and targets of the training rows, then of the test rows."""
     if name == "diabetes":
         dataset = load_dataset(name)
         y, features = dataset.y, lambda _: dataset.X
@@ -81,7 +81,7 @@ def split_of(name: str, seed: int, data_dir: Path | None) -> tuple[Any, Any, Any
 
 
 def measure(name: str, seed: int, data_dir: Path | None, fits: list[ModelFit]) -> None:
-    """Add what is not among `fits` yet, writing them after each model."""
+    """Add what is missing in `fits`, writing them after each model."""
     done = {fit.model: fit for fit in fits if (fit.table, fit.seed) == (name, seed)}
     wanted = [model for model in (*MODELS, "auto") if model not in done]
     if not wanted:
@@ -101,7 +101,7 @@ def measure(name: str, seed: int, data_dir: Path | None, fits: list[ModelFit]) -
 
 
 def page(fits: list[ModelFit]) -> str:
-    """The section of the page: mean errors over the seeds, and how they compare with what is wanted."""
+    """The section of the page: mean errors over the seeds, and how they compare with the goals."""
     names = (*MODELS, "auto")
     means = {
         (table, model): float(np.mean([f.rmse for f in fits if (f.table, f.model) == (table, model)]))
@@ -114,16 +114,16 @@ def page(fits: list[ModelFit]) -> str:
         cells = [GridEntry(f"{one:.4g}", emphasis="bold" if one == min(own) else "") for one in own]
         errors.append([table, *cells])
     against: dict[str, tuple[str, Callable[[str], float]]] = {
-        "`net`, beside the better of scikit-learn's MLP and the network before": (
+        "`net`, relative to the better of scikit-learn's MLP and the network before": (
             "net",
             lambda table: min(means[table, "sklearn MLP"], means[table, "network before"]),
         ),
-        "`net`, beside ridge": ("net", lambda table: means[table, "ridge"]),
-        "`auto`, beside the better of `net` and `trees`": (
+        "`net`, relative to ridge": ("net", lambda table: means[table, "ridge"]),
+        "`auto`, relative to the better of `net` and `trees`": (
             "auto",
             lambda table: min(means[table, "net"], means[table, "trees"]),
         ),
-        "`auto`, beside LightGBM": ("auto", lambda table: means[table, "LightGBM"]),
+        "`auto`, relative to LightGBM": ("auto", lambda table: means[table, "LightGBM"]),
     }
     lines = []
     for text, (model, other) in against.items():

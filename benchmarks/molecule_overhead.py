@@ -1,9 +1,9 @@
-"""What LVD adds to networks of molecules: ``python -m benchmarks.molecule_overhead --table qm8``.
+"""What LVD adds to networks on molecules: ``python -m benchmarks.molecule_overhead --table qm8``.
 
-The networks of lvd's default, for all tasks together, are trained for a few epochs, from which the time of a whole
-training follows; LVD as it is by default learns all tasks from their errors. Kernels are also measured alone: the
-paper reports below 5% of the training of its one network for them, and 0.65 s of extra inference for 1,000
-molecules.
+The networks of lvd's default, for all tasks together, are trained for a few epochs, from which the time of a
+full training is extrapolated; LVD with default settings learns all tasks from their errors. Kernels are also
+measured alone: the paper reports below 5% of its single network's training for them, and 0.65 s of extra
+inference for 1,000 molecules.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from lvd.methods.conformal import fit_kernels
 from lvd.models.model import Evaluation, Model
 from lvd.molecules import Recipe, read_molecules
 from lvd.scores import AbsoluteResidual, EvaluatedRows, TrainingRows
-from lvd.tables.splits import split_indices
+from lvd.tables.row_split import split_indices
 
 EPOCHS, WHOLE = 3, Recipe().n_epochs
 LEVEL = 0.9
 
 
 def seconds(work: Callable[[], object], *, warm: bool = True) -> float:
-    """Of a call; with `warm`, of the second one, as the first may compile."""
+    """The seconds of a call; with `warm`, of the second one, as the first may compile."""
     if warm:
         work()
     return timed(work, resolve_device("auto").type)[0]
 
 
 class Known(Model):
-    """The networks with answers that are known beforehand, so that what LVD adds is measured alone."""
+    """The networks with precomputed answers, so that only LVD's own cost is measured."""
 
     def __init__(self, answers: Evaluation, held_out_rows: NDArray) -> None:
         self.answers, self.held_out = answers, held_out_rows
@@ -70,7 +70,7 @@ class Known(Model):
 def measure(
     dataset: Dataset, n_rows: int | None, n_tasks: int | None = None, seed: int = 0
 ) -> dict[str, float]:
-    """All figures, on the first so many molecules of a random order and the first so many tasks, or on all."""
+    """All figures, on the given number of molecules, in random order, and of tasks, or on all."""
     chosen = np.random.default_rng(seed).permutation(len(dataset.y))[:n_rows]
     molecules, y = read_molecules(dataset.X[chosen]), dataset.y[chosen, :n_tasks]
     train, calib, test = split_indices(len(y), seed)
@@ -105,7 +105,7 @@ def measure(
 
 
 def shares(figures: dict[str, float]) -> dict[str, str]:
-    """What LVD adds, as shares of the networks' own time."""
+    """What LVD adds, relative to the networks' own time."""
     training = next(
         value for name, value in figures.items() if name.startswith("networks: seconds of training")
     )

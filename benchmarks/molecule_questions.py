@@ -1,11 +1,11 @@
-"""Where printed figures of QM8 and QM9 may come from: ``python -m benchmarks.molecule_questions OUT``.
+"""Possible origins of printed figures on QM8 and QM9: ``python -m benchmarks.molecule_questions OUT``.
 
-Two questions, each a handful of networks. *isomers*: the paper's QM9 has 3,054 molecules that our copy lacks, whose
-geometry had become another molecule's than their SMILES says. As many molecules of our copy get the SMILES of
-another one of the same formula: does the mean error rise as the printed one is above ours? (*isomers-differences*
-asks no network: by how much do two molecules of the same formula differ?) *short*: CQR and DE with
-targets as they are, trained for some hundred batches, as the paper's baselines on small tables were: do the errors
-come near the printed ones? Each answer is a file of its own, and is not given again.
+Two questions, with a few networks each. *isomers*: the paper's QM9 has 3,054 molecules that our copy lacks,
+whose geometry became that of another molecule than their SMILES names. If equally many molecules of our copy
+get the SMILES of another one with the same formula, does the mean error rise to the printed one?
+(*isomers-differences* trains no network: by how much do two molecules with the same formula differ?) *short*:
+CQR and DE with unscaled targets, trained for a few hundred batches, as the paper's baselines on small tables
+were: do the errors come near the printed ones? Each answer is stored in its own file and not recomputed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lvd.models.heads import gaussian_log_density
 from lvd.models.losses import ElementLoss, NormalLoss, PinballLoss, SquaredLoss
 from lvd.molecules import NetworkJob, Recipe, inner_split, read_molecules, train_networks
 from lvd.molecules.smiles import parse_smiles
-from lvd.tables.splits import split_indices
+from lvd.tables.row_split import split_indices
 
 N_SWAPPED = 3054 / 130831
 """The share of the molecules that our copy of QM9 lacks."""
@@ -39,7 +39,7 @@ FULL = Recipe()
 
 @dataclass(frozen=True)
 class AbsoluteVariance(NormalLoss):
-    """The variance is the absolute value of the network's output, not a smooth positive function of it."""
+    """The variance is the absolute value of the network's output instead of a smooth positive function."""
 
     def elements(self, outputs: Tensor, targets: Tensor) -> Tensor:
         means, raw = outputs.chunk(2, dim=-1)
@@ -48,7 +48,7 @@ class AbsoluteVariance(NormalLoss):
 
 @dataclass(frozen=True)
 class Question:
-    """Networks of one recipe and loss on one table, for some seeds; `steps` ends the training early."""
+    """Networks of one recipe and loss on one table, for some seeds; `steps` ends training early."""
 
     name: str
     table: str
@@ -62,7 +62,7 @@ class Question:
 
 
 def short(table: str, method: str, steps: int, rate: float) -> Question:
-    """So many batches at one learning rate, on targets as they are."""
+    """This many batches at one learning rate, on unscaled targets."""
     recipe = replace(FULL, warmup_epochs=0.0, initial_rate=rate, peak_rate=rate, final_rate=rate)
     name = f"short-{table}-{method}-{steps}-{rate:g}"
     return Question(name, table, recipe, LOSSES[method], steps=steps)
@@ -85,7 +85,7 @@ def questions() -> Iterator[Question]:
 
 
 def swap_isomers(smiles: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """`smiles` with a share of the molecules under the SMILES of another one of the same formula."""
+    """`smiles`, with a share of the molecules under the SMILES of another one with the same formula."""
     chosen, others = isomer_pairs(smiles, share, seed)
     swapped = smiles.copy()
     swapped[chosen] = smiles[others]
@@ -93,7 +93,7 @@ def swap_isomers(smiles: np.ndarray, share: float, seed: int) -> np.ndarray:
 
 
 def isomer_pairs(smiles: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows, a share of all, and for each of them one of the same formula; some are their own."""
+    """A share of all rows, and for each of them one with the same formula, possibly itself."""
     from rdkit.Chem.rdMolDescriptors import CalcMolFormula
 
     rng = np.random.default_rng(seed)
@@ -104,7 +104,7 @@ def isomer_pairs(smiles: np.ndarray, share: float, seed: int) -> tuple[np.ndarra
 
 
 def differences(dataset: Dataset) -> list[dict[str, object]]:
-    """By how much each target differs between two molecules of the same formula."""
+    """By how much each target differs between two molecules with the same formula."""
     chosen, others = isomer_pairs(dataset.X, N_SWAPPED, 0)
     apart = np.abs(dataset.y[chosen] - dataset.y[others]).mean(0)
     return [
@@ -115,7 +115,7 @@ def differences(dataset: Dataset) -> list[dict[str, object]]:
 
 
 def ask(question: Question, dataset: Dataset) -> list[dict[str, object]]:
-    """The mean absolute error of each task, seed by seed."""
+    """The mean absolute error of each task, by seed."""
     smiles = swap_isomers(dataset.X, question.swapped, 0) if question.swapped else dataset.X
     molecules, y = read_molecules(smiles), dataset.y
     doubled, recipe = isinstance(question.loss, PinballLoss), question.recipe
@@ -148,7 +148,7 @@ def ask(question: Question, dataset: Dataset) -> list[dict[str, object]]:
 
 
 def answer(folder: Path, data_dir: Path | None, only: str = "") -> None:
-    """Ask what has no answer yet."""
+    """Answer the questions without a stored answer."""
     folder.mkdir(parents=True, exist_ok=True)
     tables: dict[str, Dataset] = {}
     for question in questions():
@@ -159,7 +159,7 @@ def answer(folder: Path, data_dir: Path | None, only: str = "") -> None:
         table = tables[question.table]
         try:
             rows = differences(table) if question.name == DIFFERENCES else ask(question, table)
-        except InputError as error:  # a training may diverge, which is an answer
+        except InputError as error:  # a training may diverge, which is also an answer
             rows = [{"question": question.name, "table": question.table, "MAD": str(error)}]
         with atomic_path(question.file(folder)) as part, part.open("w", newline="") as file:
             writer = csv.DictWriter(file, list(rows[0]))

@@ -1,6 +1,6 @@
-"""Steps of training a graph network on QM9: ``python -m benchmarks.molecules --data-dir FOLDER``.
+"""Training steps of a graph network on QM9: ``python -m benchmarks.molecules --data-dir FOLDER``.
 
-With ``--rehearse`` on a few hundred molecules, where no GPU is at hand.
+With ``--rehearse``, on a few hundred molecules, for machines without a GPU.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def repeat(step: Callable[[], object], times: int) -> None:
 
 
 def chemprop_steps(molecules: Molecules, run: TrainingRun, times: int) -> Callable[[], None]:
-    """As one would write it down: exact batches, chemprop's own forward pass, Adam."""
+    """A straightforward loop: exact batches, chemprop's own forward pass, Adam."""
     optimizer = torch.optim.Adam(run.module.parameters(), lr=1e-4)
     sizes, orders = molecules.packed.sizes(), run.orders.cpu().numpy()
 
@@ -58,7 +58,7 @@ def chemprop_steps(molecules: Molecules, run: TrainingRun, times: int) -> Callab
 
 
 def different_jobs(y: np.ndarray, train: np.ndarray, valid: np.ndarray, count: int) -> list[NetworkJob]:
-    """The networks of a split, as the experiments need them: base, two levels of CQR, error, ensemble."""
+    """The networks of a split that the experiments need: base, two levels of CQR, error, ensemble."""
     twice = np.concatenate([y, y], axis=1)
     kinds = [
         NetworkJob(y, train, valid),

@@ -1,7 +1,7 @@
-"""Intervals over time, row by row and for long streams: ``python -m benchmarks.online``.
+"""Intervals over time, row by row and on long streams: ``python -m benchmarks.online``.
 
-How long one row takes to be predicted and observed with 10,000 rows in memory, and how much memory a long stream
-needs; of a stream that ``--minutes`` cut short, the figures say how far it came.
+How long it takes to predict and observe one row with 10,000 rows in memory, and how much memory a long stream
+needs; for a stream cut short by ``--minutes``, the figures say how far it came.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KEPT, SINGLE, BATCH, N_INPUTS = 10_000, 300, 100, 8
 
 
 def stream(n_rows: int, batch: int, seed: int) -> Iterator[tuple[NDArray, NDArray]]:
-    """Rows whose noise depends on an input, and slowly grows, a batch at a time."""
+    """Batches of rows whose noise depends on an input and slowly grows."""
     rng = np.random.default_rng(seed)
     for start in range(0, n_rows, batch):
         X = rng.uniform(-1, 1, size=(min(batch, n_rows - start), N_INPUTS))
@@ -42,7 +42,7 @@ def observe(online: lvd.OnlineIntervals, X: NDArray, y: NDArray) -> None:
 
 
 def single_rows() -> dict[str, float]:
-    """Milliseconds of wall time and of the processor for some rows, with all of the memory in use."""
+    """Milliseconds of wall time and of processor time per row, with the memory full."""
     online = lvd.OnlineIntervals(regressor(), max_rows=KEPT)
     for X, y in stream(KEPT, BATCH, 1):
         observe(online, X, y)
@@ -61,7 +61,7 @@ def single_rows() -> dict[str, float]:
 
 
 def long_stream(n_rows: int, minutes: float) -> dict[str, float]:
-    """Seconds, and the peak of this process's memory, of a stream in batches."""
+    """Seconds and this process's peak memory for a stream in batches."""
     online = lvd.OnlineIntervals(regressor(), max_rows=KEPT)
     begun, processor, early = time.perf_counter(), time.process_time(), math.nan
     for number, (X, y) in enumerate(stream(n_rows, BATCH, 3), start=1):
@@ -82,7 +82,7 @@ def long_stream(n_rows: int, minutes: float) -> dict[str, float]:
 
 
 def peak_megabytes() -> float:
-    """The most memory that this process has held; Linux tells kilobytes, macOS bytes."""
+    """The peak memory of this process; Linux reports kilobytes, macOS bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (2**20 if platform.system() == "Darwin" else 2**10)
 

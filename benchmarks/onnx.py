@@ -1,9 +1,10 @@
-"""Exported graphs beside Python: ``python -m benchmarks.onnx --data-dir FOLDER``, then ``--page``.
+"""Exported graphs against Python: ``python -m benchmarks.onnx --data-dir FOLDER``, then ``--page``.
 
 Ten tables and four models, at most 5,000 rows of each table, 60% of which train and calibrate. 10,000 rows are
-asked, made of rows that neither has seen, with a value of another row in every second one: how far the ends of
-intervals differ, as a share of their width, and on how many rows `known` does. And how long one row and 1,000 rows
-take, as the fastest of calls in turn. Each finished graph is noted at once, and a second call goes on from there.
+predicted, made from unseen rows, every second of which takes one value from another row: measured are the
+difference in interval ends, relative to the width, and the number of rows on which `known` differs. Also
+measured are the times for one row and for 1,000 rows, as the fastest of alternating calls. Each finished graph
+is recorded at once, and a second call resumes from there.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class GraphRun:
 
 
 def rows_to_ask(X: np.ndarray, seed: int) -> np.ndarray:
-    """Rows that are like these, and, where one value is that of another row, nearly."""
+    """Rows like these; every second one has one value of another row."""
     rng = np.random.default_rng(seed)
     rows = X[rng.integers(len(X), size=N_ROWS)].copy()
     column, other = rng.integers(X.shape[1], size=N_ROWS), rng.integers(len(X), size=N_ROWS)

@@ -1,4 +1,4 @@
-"""The page that shows results of ``python -m benchmarks``: every figure in it comes from their files."""
+"""The results page of ``python -m benchmarks``; every figure in it comes from their files."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ CAPTION = "Prediction time against calibration rows and against queries, one lin
 
 
 def write_page(docs: Path, results: Mapping[str, Sequence[Cell]]) -> None:
-    """benchmarks.md in the folder of the documentation, and a plot for each file of results, by its name."""
+    """Write benchmarks.md to the documentation folder, and a plot for each file of results, by its name."""
     images = docs / "images"
     if not images.is_dir():
         raise InputError(f"--docs: there is no folder {images}; give the folder of the documentation")
@@ -81,7 +81,7 @@ def write_page(docs: Path, results: Mapping[str, Sequence[Cell]]) -> None:
 
 
 def section(name: str, cells: Sequence[Cell]) -> str:
-    """All there is of one machine."""
+    """The section on one machine."""
     first = cells[0]
     versions = versions_text(first, ("python", "torch", "numpy", "triton", "lvd", "crepes", "mapie"))
     parts = [
@@ -110,7 +110,7 @@ def section(name: str, cells: Sequence[Cell]) -> str:
 
 
 def findings(cells: Sequence[Cell]) -> list[str]:
-    """How long each contestant takes beside lvd, where both ran and the problem is largest."""
+    """How long each contestant takes compared with lvd, on the largest problem where both ran."""
     lines = []
     for sweep in dict.fromkeys(cell.sweep for cell in cells):
         ours = {cell.size: cell for cell in select(cells, sweep, OURS) if cell.measured}
@@ -136,7 +136,7 @@ def findings(cells: Sequence[Cell]) -> list[str]:
 
 
 def table(cells: Sequence[Cell], sweep: str, text: Callable[[Cell], str], *, with_slope: bool) -> str:
-    """A line for each contestant, a column for each size; without those who have nothing to say."""
+    """One row per contestant, one column per size; contestants without results are left out."""
     sizes = list(dict.fromkeys(cell.size for cell in cells if cell.sweep == sweep))
     slope_title = ["slope"] if with_slope else []
     lines = [["contestant", *(f"{size:,}" for size in sizes), *slope_title]]

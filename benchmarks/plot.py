@@ -13,7 +13,7 @@ from benchmarks.contestants import CONTESTANTS, OURS
 from benchmarks.results import Cell, duration, select
 from lvd.demo.figures import panels_of
 
-# Okabe and Ito's colours, and marks that can be told apart without any.
+# Okabe and Ito's colours, and markers that can be distinguished without colour.
 _BLUE, _GREY = "#0072B2", "#555555"
 STYLES: dict[str, dict[str, Any]] = {
     OURS: {"color": _BLUE, "marker": "o", "linewidth": 3.2, "markersize": 7, "zorder": 6},
@@ -29,7 +29,7 @@ STYLES: dict[str, dict[str, Any]] = {
 
 
 def growth_figure(cells: Sequence[Cell]) -> Figure:
-    """One panel for what grows, one line for each contestant; lvd thick, the floors broken and grey."""
+    """One panel per sweep, one line per contestant; lvd thick, the floors dashed and grey."""
     sweeps = list(dict.fromkeys(cell.sweep for cell in cells))
     figure, panels = panels_of(len(sweeps))
     for axes, sweep in zip(panels, sweeps, strict=True):

@@ -1,10 +1,10 @@
 """A trained LightGBM model: LVD around it, and ten lines of split conformal prediction over a model of its errors.
 
 ``python -m benchmarks.prefit --data-dir FOLDER`` prints interval scores at 90% (infinite intervals count as the
-range of the calibration rows), in units of one width for all rows, and LVD's as a share of those of ten lines.
+range of the calibration rows), relative to one width for all rows, and LVD's relative to those of ten lines.
 
-Ten lines learn the errors, as somebody does who may not train the model again, from half of the calibration rows;
-those "with held-out errors" train it again on folds of the training rows, which LVD with a trained model does not.
+Ten lines learn the errors from half of the calibration rows, as someone does who may not retrain the model;
+"with held-out errors" retrains it on folds of the training rows, which LVD with a trained model does not.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import lvd
 from lvd.calibration import GlobalConformal
 from lvd.intervals import from_radius
 from lvd.metrics import winkler_score
-from lvd.metrics.width import widened_range
+from lvd.metrics.interval_metrics import widened_range
 
 TABLES, LEVEL, MOST_ROWS = ("concrete", "kin8nm", "bike"), 0.9, 4000
 MODEL = {"n_estimators": 200, "num_leaves": 15, "learning_rate": 0.05, "verbosity": -1, "n_jobs": 1}
@@ -34,7 +34,7 @@ def conformal(errors: np.ndarray, units: np.ndarray, y_pred: np.ndarray, new_uni
 
 
 def ten_lines(model: LGBMRegressor, learned: tuple, calib: tuple, new: np.ndarray) -> np.ndarray:
-    """A boosted model of the absolute errors, which are `learned` from, and split conformal prediction over it."""
+    """Split conformal prediction over a boosted model of absolute errors; `learned` are its rows and errors."""
     X, errors = learned
     size = LGBMRegressor(**MODEL | {"n_estimators": 60}, random_state=0).fit(X, errors)
     least = 0.05 * np.median(errors)
@@ -43,7 +43,7 @@ def ten_lines(model: LGBMRegressor, learned: tuple, calib: tuple, new: np.ndarra
 
 
 def scores(X: np.ndarray, y: np.ndarray, seed: int) -> dict[str, float]:
-    """The interval score of each on a quarter of the rows, in units of one width's."""
+    """The interval score of each method on a quarter of the rows, relative to one width's."""
     rows = np.random.default_rng(seed).permutation(len(y))[:MOST_ROWS]
     X_rest, X_new, y_rest, y_new = train_test_split(X[rows], y[rows], test_size=0.25, random_state=seed)
     train, calib, y_train, y_calib = train_test_split(X_rest, y_rest, test_size=0.3, random_state=seed)
@@ -67,7 +67,7 @@ def scores(X: np.ndarray, y: np.ndarray, seed: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Print a line for each table."""
+    """Print a line per table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--seeds", type=int, default=5)

@@ -1,4 +1,4 @@
-"""The results of the bench page: one line of a csv file for each cell, with the machine and the versions."""
+"""The results of the bench page: one csv line per cell, with the machine and the versions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MISSING = "-"
 
 @dataclass(frozen=True)
 class Environment:
-    """Where and with what; the versions of packages that are not installed are ``-``."""
+    """The machine and the package versions, ``-`` for packages that are not installed."""
 
     date: str
     machine: str
@@ -40,7 +40,7 @@ class Environment:
 
 @dataclass(frozen=True)
 class Cell(Environment):
-    """A contestant at one size; a cell that was not measured has nan for seconds and a note that says why.
+    """A contestant at one size; a cell without measurement has nan seconds and a note with the reason.
 
     `sweep` is what grows, the rows or the queries; `device` is where the contestant computed.
     """
@@ -58,7 +58,7 @@ class Cell(Environment):
 
     @property
     def size(self) -> int:
-        """What grows in the sweep."""
+        """The size that grows in the sweep."""
         return self.rows if self.sweep == "rows" else self.queries
 
     @property
@@ -68,7 +68,7 @@ class Cell(Environment):
 
     @property
     def rows_per_second(self) -> float:
-        """Queries answered in a second of predicting."""
+        """Queries answered per second of prediction."""
         return self.queries / self.predict_seconds
 
 
@@ -85,7 +85,7 @@ def this_environment(threads: int) -> Environment:
 
 
 def date_and_machine(*, on_gpu: bool) -> tuple[str, str]:
-    """Today, and the processors that measure."""
+    """Today, and the processors of this machine."""
     gpu = f"{torch.cuda.get_device_name()}, " if on_gpu else ""
     return datetime.now(UTC).date().isoformat(), f"{gpu}{processor_name()}, {os.cpu_count()} cores"
 
@@ -99,7 +99,7 @@ def version_of(package: str) -> str:
 
 
 def versions_text(environment: object, packages: Iterable[str]) -> str:
-    """The versions of those packages that were installed."""
+    """The versions of the packages that are installed."""
     versions = {package: getattr(environment, package) for package in packages}
     return ", ".join(f"{package} {text}" for package, text in versions.items() if text != MISSING)
 
@@ -128,12 +128,12 @@ def select(cells: Sequence[Cell], sweep: str, contestant: str) -> list[Cell]:
 
 
 def slope_of(cells: Sequence[Cell]) -> float:
-    """How the prediction time of a contestant grows in a sweep."""
+    """How a contestant's prediction time grows in a sweep."""
     return slope([cell.size for cell in cells], [cell.predict_seconds for cell in cells])
 
 
 def footnotes(cells: Sequence[Cell]) -> list[str]:
-    """Why cells are empty, each reason with the contestants it holds for."""
+    """Why cells are empty, each reason with its contestants."""
     reasons: dict[str, dict[str, None]] = {}
     for cell in cells:
         if not cell.measured:
@@ -142,7 +142,7 @@ def footnotes(cells: Sequence[Cell]) -> list[str]:
 
 
 def duration(seconds: float) -> str:
-    """Three digits with a unit that suits; a dash for what was not measured."""
+    """Three digits with a suitable unit; a dash for missing times."""
     if not seconds >= 0.0:
         return MISSING
     for unit, length in (("s", 1.0), ("ms", 1e-3)):
@@ -157,7 +157,7 @@ def number(value: float, form: str = ",.0f") -> str:
 
 
 def pipe_table(lines: Iterable[Sequence[str]]) -> str:
-    """Markdown's table of these lines, the one below the headings among them."""
+    """A Markdown table of these lines, with the line below the headings."""
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 

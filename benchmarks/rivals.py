@@ -1,4 +1,4 @@
-"""The straightforward ways that ours is measured against."""
+"""The straightforward implementations that ours is measured against."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import torch
 from torch import Tensor
 
 MATRIX_ELEMENTS = {"cpu": 2**25, "cuda": 2**28}
-"""Plain torch takes so many queries at a time that their weights for all rows are no more numbers than this."""
+"""Plain torch takes as many queries at a time as keep their weight matrix below this many numbers."""
 
 
 def sorted_by_score(points: Any, scores: Any, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Points in the order of their scores, and the radius that belongs to each rank, the infinite one included."""
+    """Points sorted by score, and the radius of each rank, including the infinite one."""
     points, scores = torch.as_tensor(points), torch.as_tensor(scores)
     order = torch.argsort(scores, stable=True)
     return points[order].to(dtype), torch.cat([scores[order], scores.new_tensor([torch.inf])])
 
 
 def full_matrix_radii(queries: Tensor, points: Tensor, radii: Tensor, levels: list[float]) -> Tensor:
-    """Plain torch on sorted points: whole matrices of weights, for chunks of the queries."""
+    """Plain torch on sorted points: full weight matrices, for chunks of the queries."""
     parts = queries.split(max(1, MATRIX_ELEMENTS[points.device.type] // len(points)))
     return radii[torch.cat([full_matrix_ranks(part, points, levels) for part in parts])]
 
@@ -33,7 +33,7 @@ def full_matrix_ranks(queries: Tensor, points: Tensor, levels: list[float]) -> T
 
 
 def float64_ranks(queries: Tensor, points: Tensor, levels: list[float]) -> Tensor:
-    """The same in float64 and by differences, which do not cancel."""
+    """The same in float64 and by differences, which avoids cancellation."""
     squared = torch.cdist(queries, points, compute_mode="donot_use_mm_for_euclid_dist").square_()
     cumulative = squared.neg_().exp_().cumsum(1)
     wanted = torch.stack([level * (cumulative[:, -1] + 1) for level in levels], 1)
@@ -41,7 +41,7 @@ def float64_ranks(queries: Tensor, points: Tensor, levels: list[float]) -> Tenso
 
 
 def row_by_row_ranks(queries: Tensor, points: Tensor, levels: list[float]) -> list[list[int]]:
-    """One query at a time, as the paper's script does it."""
+    """One query at a time, as in the paper's script."""
     ranks = []
     for query in queries:
         weights = torch.exp(-((query - points) ** 2).sum(-1))

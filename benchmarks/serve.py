@@ -1,8 +1,8 @@
 """Requests per second of ``lvd serve`` on this machine: ``python -m benchmarks.serve``.
 
-Fits a model, serves it in a process of its own, and asks it for one row at a time from many clients over loopback,
-in this process. Prints requests per second, the times of requests, errors, the memory of the server, and who used
-the processors: with two of them the clients take their share too.
+Fits a model, serves it in a separate process, and requests one row at a time from many clients over loopback,
+in this process. Prints requests per second, request times, errors, the server's memory, and who used the
+processors: on two cores the clients take their share too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TICKS = 100.0
 
 @dataclass
 class Tally:
-    """What the clients have seen."""
+    """Counts of what the clients received."""
 
     seconds: list[float] = field(default_factory=list)
     errors: int = 0
@@ -39,7 +39,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Figures:
-    """What is printed."""
+    """The printed figures."""
 
     clients: int
     seconds: float
@@ -57,7 +57,7 @@ class Figures:
 
 
 def make_model(folder: Path, n_rows: int) -> Path:
-    """A table of homes with numbers, a text and a truth value, and the model that ``lvd fit`` makes of it."""
+    """A table of homes with numbers, a text and a boolean, and the model that ``lvd fit`` makes of it."""
     rng = np.random.default_rng(0)
     area, rooms = rng.uniform(30, 200, n_rows), rng.integers(1, 7, n_rows)
     district, garden = rng.choice(["north", "south", "old town"], n_rows), rng.random(n_rows) < 0.5
@@ -79,7 +79,7 @@ def make_model(folder: Path, n_rows: int) -> Path:
 
 @cache
 def some_rows(n: int) -> list[dict[str, Any]]:
-    """Rows to ask for."""
+    """Rows to request."""
     rng = np.random.default_rng(1)
     return [
         {
@@ -102,7 +102,7 @@ def requests_of(n: int) -> list[bytes]:
 
 
 async def ask(port: int, asked: Sequence[bytes], end: float, tally: Tally) -> None:
-    """One client: request after request on one connection."""
+    """One client, which sends request after request on one connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     number = 0
     while (start := time.perf_counter()) < end:
@@ -143,7 +143,7 @@ def calls_of(port: int) -> float:
 
 
 def measure(model: Path, clients: int, seconds: float) -> Figures:
-    """Serve the model and ask it."""
+    """Serve the model and send it requests."""
     with subprocess.Popen([COMMAND, "serve", model, "--port", "0"], stdout=subprocess.PIPE) as server:
         try:
             port = int(re.search(rb":(\d+)/", server.stdout.readline())[1])

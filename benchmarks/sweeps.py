@@ -1,4 +1,4 @@
-"""What the bench page runs: every contestant over growing calibration sets and over growing numbers of queries."""
+"""The plan of the bench page: every contestant over growing calibration sets and growing numbers of queries."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from benchmarks.results import Cell, Environment
 from benchmarks.worker import Worker
 
 LEAST_STOP, STOP_FACTOR = 60.0, 4.0
-"""A cell is ended after so many seconds, or so many times the limit: more than it was expected to take."""
+"""A cell is stopped after this many seconds, or this many times the limit: more than it was expected to take."""
 
 
 Sizes = tuple[tuple[int, int], ...]
-"""Queries and rows, of which one grows."""
+"""Queries and rows, one of which grows."""
 
 
 class Plan(NamedTuple):
-    """The sweeps on a device; no cell that would take longer than `limit`, repeats within `budget` seconds."""
+    """The sweeps on a device, without cells expected to exceed `limit`; repeats take up to `budget` seconds."""
 
     device: str
     rows: Sizes
@@ -32,11 +32,11 @@ class Plan(NamedTuple):
     limit: float
     budget: float
     fresh: bool
-    """A process of its own for each contestant: on a GPU, torch itself knows what each allocates."""
+    """Use a separate process per contestant: on a GPU, torch itself knows what each allocates."""
 
 
 def plan(device: str, *, quick: bool, limit: float | None) -> Plan:
-    """A thousand to a million rows, on a GPU to ten million, and one to 100,000 queries of so many rows."""
+    """A thousand to a million rows (ten million on a GPU), and one to 100,000 queries at a fixed size."""
     if quick:
         rows = tuple((100, 10**d) for d in range(2, 5))
         queries = tuple((10**d, 1000) for d in range(1, 4))
@@ -50,7 +50,7 @@ def plan(device: str, *, quick: bool, limit: float | None) -> Plan:
 def run(
     names: Sequence[str], plan: Plan, environment: Environment, stop_after: float = math.inf
 ) -> Iterator[Cell]:
-    """All cells, those that are not measured with a note; none is begun after `stop_after` seconds."""
+    """Run all cells, with a note for those not measured; none starts after `stop_after` seconds."""
     worker, start = Worker(environment.threads), time.monotonic()
     try:
         for name in names:
@@ -77,16 +77,16 @@ def run(
 
 
 def missing_package(name: str) -> str:
-    """A note, where a contestant's package is not installed."""
+    """A note if a contestant's package is not installed."""
     missing = [package for package in CONTESTANTS[name].packages if find_spec(package) is None]
     return f"{' and '.join(missing)} not installed" if missing else ""
 
 
 def expected_cost(done: Sequence[Cell], sweep: str, n: int, m: int) -> float:
-    """Seconds that calibrating and a first prediction would take, from the cells of the contestant so far.
+    """The expected seconds of calibration and a first prediction, from the contestant's cells so far.
 
-    More queries take no more calibrating. Their first cell is expected from the sweep over the rows, where the
-    prediction is taken to be proportional to the queries.
+    More queries do not make calibration slower. Their first cell is estimated from the sweep over rows,
+    assuming prediction time proportional to the queries.
     """
     known = [cell for cell in done if cell.measured]
     here = [cell for cell in known if cell.sweep == sweep]

@@ -23,7 +23,7 @@ COLUMNS = (
 
 
 def table_of(cells: Sequence[Cell]) -> Table:
-    """A contestant's sizes below each other, with the slope of its growth beside the last."""
+    """A contestant's sizes one below the other, with the slope of its growth next to the last."""
     first = cells[0]
     table = Table(
         "grows",

@@ -1,4 +1,4 @@
-"""Honest timing: wait for the device, warm up, repeat, take the median."""
+"""Careful timing: wait for the device, warm up, repeat, take the median."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def synchronise(device: str) -> None:
 
 
 def timed(function: Callable[[], T], device: str = "cpu") -> tuple[float, T]:
-    """Seconds of a call until its result is there, and the result."""
+    """Seconds of a call until its result is available, and the result."""
     synchronise(device)
     start = time.perf_counter()
     result = function()
@@ -27,6 +27,6 @@ def timed(function: Callable[[], T], device: str = "cpu") -> tuple[float, T]:
 
 
 def median_seconds(function: Callable[[], object], repeats: int, device: str = "cpu") -> float:
-    """The median of so many calls after one that is not counted."""
+    """The median over this many calls, after an uncounted one."""
     function()
     return sorted(timed(function, device)[0] for _ in range(repeats))[repeats // 2]

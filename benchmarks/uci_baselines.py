@@ -1,9 +1,9 @@
 """Baselines against their own papers' figures: ``python -m benchmarks.uci_baselines --data-dir FOLDER``.
 
 Twenty random 90/10 splits, one hidden layer of 50 ReLU units; root mean squared error and mean log-likelihood
-of the test rows in the units of y. Each finished split is written at once, and a second call goes on from there.
-The splits are ours, so the figures are comparable to the papers', not identical. The learning rates of MC dropout
-and deep ensembles were chosen by looking at the test figures of a few of these splits (0 to 3): read the table
+of the test rows in the units of y. Each finished split is written at once, and a second call resumes from
+there. The splits are ours, so the figures are comparable to the papers', not identical. The learning rates of
+MC dropout and deep ensembles were chosen on the test figures of a few of these splits (0 to 3): read the table
 as a check that the methods are what their papers say, not as a contest.
 """
 
@@ -32,7 +32,7 @@ HIDDEN = (50,)
 
 
 class Figures(NamedTuple):
-    """Mean and spread of RMSE and log-likelihood, as a paper prints them."""
+    """Mean and spread of RMSE and log-likelihood, as printed in papers."""
 
     rmse: float
     rmse_spread: float
@@ -41,7 +41,7 @@ class Figures(NamedTuple):
 
 
 class Baseline(NamedTuple):
-    """A method with the settings of the comparison, made for a dataset and a seed, and its paper's figures."""
+    """A method with the settings of the comparison, built for a dataset and a seed, and its paper's figures."""
 
     create: Callable[[str, int], Any]
     paper: dict[str, Figures]
@@ -61,8 +61,8 @@ BASELINES = {
     ),
     # Gal & Ghahramani 2016: ten times the epochs, batches of 128, rates and precisions by validation on a fifth
     # of the rows. Their precisions are listed per dataset in the units of y; ours are one list for the
-    # standardised target that spans theirs. Adam at 3e-3: at 1e-3 the yacht networks are not done after 400
-    # epochs of two batches. On kin8nm 80 epochs, which are more batches than 400 on any other set.
+    # standardised target that spans theirs. Adam at 3e-3: at 1e-3 the yacht networks have not converged after
+    # 400 epochs of two batches. On kin8nm 80 epochs, which are more batches than 400 on any other set.
     "MC dropout": Baseline(
         lambda name, seed: lvd.MCDropoutRegressor(
             hidden_sizes=HIDDEN,
@@ -98,7 +98,7 @@ BASELINES = {
 }
 
 
-PAGE = """# The baselines beside their own papers
+PAGE = """# The baselines compared with their own papers
 
 Written by `python -m benchmarks.uci_baselines --page docs/baselines.md` from `results/uci_baselines.csv`: random
 90/10 splits of ours, one hidden layer of 50 units, mean and standard deviation over the splits. "As good" means no
@@ -143,7 +143,7 @@ def write_results(path: Path, results: list[Result]) -> None:
 
 
 def as_good(ours: float, paper: float, spread: float) -> bool:
-    """No more than two spreads worse than the paper (larger is worse), its rounding to two digits allowed for."""
+    """Whether we are within two spreads of the paper (larger is worse), allowing for its rounding to two digits."""
     return ours <= paper + 2 * spread + 0.005
 
 
@@ -151,7 +151,7 @@ HEADINGS = ("dataset", "method", "splits", "RMSE", "paper", "log-likelihood", "p
 
 
 def summary(results: list[Result]) -> list[tuple[str, ...]]:
-    """Ours beside the papers' figures, a row for each dataset and method that has results."""
+    """Ours next to the papers' figures, one row per dataset and method with results."""
     rows = []
     for name in DATASETS:
         for method, baseline in BASELINES.items():
@@ -179,7 +179,7 @@ def summary(results: list[Result]) -> list[tuple[str, ...]]:
 
 
 def write_page(path: Path, rows: list[tuple[str, ...]]) -> None:
-    """The table as a page of the documentation."""
+    """Write the table as a page of the documentation."""
     write_text(path, PAGE + pipe_table([HEADINGS, ("---",) * len(HEADINGS), *rows]))
 
 

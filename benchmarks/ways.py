@@ -1,7 +1,7 @@
-"""What a row costs in each way to production: ``python -m benchmarks.ways``.
+"""The cost of a row in each production setup: ``python -m benchmarks.ways``.
 
-The model of `benchmarks.serve`, asked for one row and for 1,000 in Python, over HTTP, as a graph, through MLflow
-and by a command of its own. Medians; where a package is missing, the way is left out.
+The model of `benchmarks.serve` predicts one row and 1,000 rows in Python, over HTTP, as a graph, through MLflow
+and from the command line. Medians; setups with missing packages are left out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ REPEATS = 30
 
 
 def milliseconds(work: Callable[[], Any], repeats: int = REPEATS) -> float:
-    """The median time of a call, the first two aside."""
+    """The median time of a call, excluding the first two."""
     times = []
     for _ in range(repeats + 2):
         start = time.perf_counter()
@@ -39,7 +39,7 @@ def milliseconds(work: Callable[[], Any], repeats: int = REPEATS) -> float:
 
 @contextmanager
 def asking(model: Path) -> Iterator[Callable[[Any], Any]]:
-    """Rows to a server of its own, on one connection."""
+    """Send rows to a dedicated server over one connection."""
     with subprocess.Popen([COMMAND, "serve", model, "--port", "0"], stdout=subprocess.PIPE) as server:
         try:
             port = int(re.search(rb":(\d+)/", server.stdout.readline())[1])

@@ -1,4 +1,4 @@
-"""A process that measures cells, and is ended when one takes too long."""
+"""A worker process that measures cells, and is killed if one takes too long."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ START_SECONDS = 180.0
 
 
 class Worker:
-    """A fresh interpreter, started at the first question and again after it was ended."""
+    """A fresh interpreter, started at the first request and again after being killed."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
         self._process = None
 
     def ask(self, request: Request, stop_after: float) -> tuple[Measured, str]:
-        """What was measured, with an empty text; or nothing, and why."""
+        """The measurement and an empty text, or nothing and the reason."""
         where = f"at {request.n:,} queries x {request.m:,} rows"
         try:
             if self._process is None:
@@ -35,7 +35,7 @@ class Worker:
         return NOTHING, f"stopped {where} after {stop_after:.0f} s"
 
     def close(self) -> None:
-        """End the process; another question starts a new one."""
+        """End the process; another request starts a new one."""
         if self._process is not None:
             self._process.kill()
             self._process.join()
@@ -43,8 +43,8 @@ class Worker:
             self._process = None
 
     def _start(self) -> None:
-        # Fresh, not forked: a fork would inherit torch's threads, and memory that it has not taken itself. Not a
-        # daemon: in those joblib, which crepes uses, keeps to one thread. It ends when the connection does.
+        # Fresh, not forked: a fork would inherit torch's threads, and memory it did not allocate. Not a daemon:
+        # in daemons joblib, which crepes uses, is single-threaded. It ends when the connection closes.
         context = get_context("spawn")
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=answer_requests, args=(theirs, self._threads))

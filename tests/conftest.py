@@ -37,9 +37,9 @@ BRIEF = {
     "lvd.models.validated.MOST_ROUNDS": 4,
     "lvd.models.regressor.LEAST_BATCHES": 100,
     "lvd.methods.mc_dropout.LEAST_BATCHES": 100,
-    "lvd.scores.scales.MOST_EPOCHS": 3,
-    "lvd.scores.scales.MOST_TREES": 20,
-    "lvd.scores.shapes.MOST_STEPS": 60,
+    "lvd.models.validated.MOST_EPOCHS": 3,
+    "lvd.scores.scaled.MOST_TREES": 20,
+    "lvd.scores.distributional.MOST_STEPS": 60,
     "lvd.scores.quantile_trees.MOST_TREES": 20,
 }
 """How long the defaults train in tests: few tests are about how well they predict."""

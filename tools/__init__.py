@@ -1,1 +1,1 @@
-"""What maintains the repository, and is not in the wheel: ``python -m tools.NAME`` in its root."""
+"""Repository maintenance that is not in the wheel: run ``python -m tools.NAME`` in its root."""

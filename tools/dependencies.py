@@ -1,7 +1,7 @@
-"""What is installed with lvd, what for, and what it costs: ``python -m tools.dependencies`` writes the page.
+"""What is installed with lvd, why, and at what cost: ``python -m tools.dependencies`` writes the page.
 
-Measured in the environment that runs it: megabytes from the lists of installed files, milliseconds of processor
-time in fresh interpreters, each the least of several, and licences from the packages' own metadata.
+Measured in the current environment: megabytes from the lists of installed files, milliseconds of processor time
+in fresh interpreters (the minimum of several), and licences from the packages' own metadata.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ COMMANDS = {
     "import lvd.tables.table_model",
     "`lvd.LVDRegressor`": "import lvd; lvd.LVDRegressor",
 }
-"""Code after which loaded modules are counted; that of `lvd predict` is what it imports before it reads a row."""
+"""Code after which loaded modules are counted; for `lvd predict`, its imports before it reads a row."""
 
 
 class Cost(NamedTuple):
-    """What one distribution takes; `also` are the names of what it brings that no other dependency needs."""
+    """The cost of one distribution; `also` names what it pulls in that no other dependency needs."""
 
     name: str
     version: str
@@ -69,12 +69,12 @@ def hard_dependencies() -> list[str]:
 
 
 def name_of(requirement: str) -> str:
-    """The normalised name in front of a requirement's version."""
+    """The normalised name at the start of a requirement."""
     return re.sub(r"[-_.]+", "-", re.split(r"[ ;<>=!~\[(]", requirement, maxsplit=1)[0]).lower()
 
 
 def brought_by(name: str) -> set[str]:
-    """Everything that an installed distribution needs, itself included, extras left out."""
+    """Everything that an installed distribution needs, including itself, without extras."""
     found: set[str] = set()
     waiting = [name]
     while waiting:
@@ -89,14 +89,14 @@ def brought_by(name: str) -> set[str]:
 
 
 def megabytes(names: Iterable[str]) -> float:
-    """What the files of some distributions take on the disk, caches of bytecode left out."""
+    """The size on disk of some distributions, without bytecode caches."""
     files = (file for name in names for file in distribution(name).files or [])
     paths = (Path(str(file.locate())) for file in files if "__pycache__" not in str(file))
     return sum(path.stat().st_size for path in paths if path.is_file()) / 1e6
 
 
 def licence_of(dist: Distribution) -> str:
-    """The expression, else the classifiers, else the first line of what the metadata say."""
+    """The licence in the metadata: the expression, else the classifiers, else the first line of the text."""
     data: Any = dist.metadata
     told = data.get("License-Expression") or ", ".join(
         line.rpartition(":: ")[2].removesuffix(" License")
@@ -107,7 +107,7 @@ def licence_of(dist: Distribution) -> str:
 
 
 def processor_ms(code: str) -> float:
-    """User time of a fresh interpreter that runs this, the least of several, less that of an empty one."""
+    """User time of a fresh interpreter that runs this, minus that of an empty one; the minimum of several."""
     return min(_user_seconds(code) for _ in range(REPEATS)) * 1000.0
 
 
@@ -118,7 +118,7 @@ def _user_seconds(code: str) -> float:
 
 
 def loaded_after(code: str, modules: Sequence[str]) -> set[str]:
-    """Which of these modules are loaded when the code has run, however it ends."""
+    """Which of these modules are loaded after the code has run, however it ends."""
     told = f"try:\n exec({code!r})\nexcept SystemExit: pass\nimport sys\n"
     told += f"print('loaded', *[m for m in {list(modules)!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", told], check=True, capture_output=True, text=True)
@@ -173,7 +173,7 @@ TEMPLATE = Path(__file__).with_name("dependencies_page.md")
 
 
 def page(costs: Sequence[Cost], timings: dict[str, float]) -> str:
-    """The page."""
+    """The Markdown page."""
     ordered = sorted(costs, key=lambda cost: -cost.megabytes - cost.also_megabytes)
     uses, figures = ["| package | for | loaded by |", "|---|---|---|"], [FIGURES, "|---|---|---|---|---|"]
     for one in ordered:
@@ -195,7 +195,7 @@ def page(costs: Sequence[Cost], timings: dict[str, float]) -> str:
 
 
 def torch_figures(costs: Sequence[Cost]) -> dict[str, Any]:
-    """How deep torch goes."""
+    """How deeply the code depends on torch."""
     lines = {path: path.read_text(encoding="utf-8").splitlines() for path in (ROOT / "src").rglob("*.py")}
     ours = {
         path: any(re.match(r"\s*(import|from) torch\b", line) for line in text)

@@ -1,11 +1,11 @@
-"""Which Python and which versions of its dependencies lvd works with: ``python -m tools.matrix``.
+"""The versions of Python and of its dependencies that lvd works with: ``python -m tools.matrix``.
 
-Makes an environment for each combination that this machine can have, installs lvd from the checkout, runs the core
-of the tests, and writes the table in CONTRIBUTING.md. What was not available is in the table too.
+Creates an environment for each combination available on this machine, installs lvd from the checkout, runs the
+core tests, and writes the table in CONTRIBUTING.md. Unavailable combinations are listed too.
 
 - ``oldest``: the lower bounds of pyproject.toml, which constraints-oldest.txt repeats.
 - ``pinned``: the versions of constraints.txt.
-- ``newest``: whatever the package index has.
+- ``newest``: the latest versions on the package index.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ CORE = (
     *("tests/unit/test_table_model.py", "tests/unit/test_tables_reading.py", "tests/unit/test_files.py"),
     *("tests/property/test_engine.py", "tests/end_to_end/test_cli_predict.py"),
 )
-"""What lvd computes, saves, reads and writes; two or three minutes of tests, none of which needs an extra."""
+"""Tests of what lvd computes, saves, reads and writes; two or three minutes, without extras."""
 NAMED = ("torch", "numpy", "scipy", "scikit-learn", "numba", "pyarrow", "pandas", "matplotlib", "typer")
-"""The versions that the table shows."""
+"""The packages whose versions the table shows."""
 
 
 @dataclass(frozen=True)
 class Tried:
-    """What became of one combination: `outcome` is pytest's last line, or why there is none."""
+    """The result of one combination: `outcome` is pytest's last line, or the reason for its absence."""
 
     python: str
     versions: str
@@ -61,12 +61,12 @@ class Tried:
 
     @property
     def passed(self) -> bool:
-        """Whether all tests did."""
+        """Whether all tests passed."""
         return " passed" in self.outcome and not re.search(r"\b(failed|errors?)\b", self.outcome)
 
 
 def find_python(version: str) -> str | None:
-    """An interpreter of this version: on the path, among pyenv's, or one that uv has."""
+    """An interpreter of this version: on the path, from pyenv, or from uv."""
     for command in _candidates(version):
         try:
             done = subprocess.run(
@@ -92,7 +92,7 @@ def _candidates(version: str) -> Iterator[list[str]]:
 
 
 def try_combination(python: str, versions: str, folder: Path, extra: Sequence[str]) -> Tried:
-    """Install and test one of them in an environment below `folder`, which is used again if it is there."""
+    """Install and test one combination in an environment below `folder`, reused if it exists."""
     today = datetime.now(UTC).date().isoformat()
     executable = find_python(python)
     if executable is None:
@@ -116,7 +116,7 @@ def try_combination(python: str, versions: str, folder: Path, extra: Sequence[st
     ]
     if (log := _run(install))[0]:
         return Tried(python, versions, f"cannot be installed: {_last_line(log[1])}", today)
-    # Old packages warn of what has changed since; only with today's is a warning of theirs an error.
+    # Old packages warn about later changes; their warnings are errors only with the newest versions.
     warnings = ["-o", "filterwarnings=default"] if versions == "oldest" else []
     tests = _run([own, "-m", "pytest", "-n", "2", "-q", "--tb=short", *warnings, *CORE])
     (environment / "tests.log").write_text(tests[1], encoding="utf-8")
@@ -138,7 +138,7 @@ def _run(command: Sequence[str | Path]) -> tuple[int, str]:
 
 
 def _last_line(text: str) -> str:
-    """How pytest ended, without the seconds; or the last thing that pip said."""
+    """How pytest ended, without the seconds; or pip's last line."""
     lines = [line for line in text.strip().splitlines() if line.strip()]
     return re.sub(r" in [\d.:s ()]+=*$", "", lines[-1].strip("= ")) if lines else "nothing was said"
 
@@ -161,14 +161,14 @@ def table(tried: Sequence[Tried]) -> str:
 
 
 def read_results(path: Path = RESULTS) -> list[Tried]:
-    """What is known of each combination, in their order."""
+    """Read the known result of each combination, in order."""
     known = [Tried(**one) for one in json.loads(path.read_text(encoding="utf-8"))] if path.exists() else []
     found = {(one.python, one.versions): one for one in known}
     return [found[combination] for combination in COMBINATIONS if combination in found]
 
 
 def write(tried: Sequence[Tried], results: Path = RESULTS, page: Path = PAGE) -> None:
-    """Put new results beside those that are known, and all of them into the page."""
+    """Merge new results with the known ones, and write all of them to the page."""
     merged = {(one.python, one.versions): one for one in [*read_results(results), *tried]}
     ordered = [merged[combination] for combination in COMBINATIONS if combination in merged]
     results.write_text(json.dumps([asdict(one) for one in ordered], indent=1) + "\n", encoding="utf-8")
@@ -177,7 +177,7 @@ def write(tried: Sequence[Tried], results: Path = RESULTS, page: Path = PAGE) ->
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Try the combinations that were asked for."""
+    """Try the requested combinations."""
     parser = argparse.ArgumentParser(prog="python -m tools.matrix", description=__doc__.splitlines()[0])
     names = [" ".join(combination) for combination in COMBINATIONS]
     parser.add_argument(

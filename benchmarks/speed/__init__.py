@@ -1,1 +1,1 @@
-"""Whole public calls beside plain torch, and the page on speed: ``python -m benchmarks.speed``."""
+"""Whole public calls against plain torch, and the speed page: ``python -m benchmarks.speed``."""

@@ -1,7 +1,7 @@
-"""Whole public calls beside plain torch, in one process and run: ``python -m benchmarks.speed --out FILE.csv``.
+"""Whole public calls against plain torch, in one process and run: ``python -m benchmarks.speed --out FILE.csv``.
 
-``--device cuda`` measures on a GPU instead. ``--page`` measures nothing and writes docs/speed.md from what was
-measured: the two files, and those of benchmarks.gpu, gpu_training and molecule_overhead, in any order.
+``--device cuda`` measures on a GPU instead. ``--page`` measures nothing and writes docs/speed.md from existing
+files: the two of this command, and those of benchmarks.gpu, gpu_training and molecule_overhead, in any order.
 """
 
 from __future__ import annotations

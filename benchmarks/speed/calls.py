@@ -1,4 +1,4 @@
-"""On the CPU: radii beside plain torch, the guarantees, and regressors from rows to intervals."""
+"""On the CPU: radii against plain torch, the guarantees, and regressors from rows to intervals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ N_COLUMNS = 8
 
 
 class Sizes(NamedTuple):
-    """How much of everything."""
+    """The sizes of everything measured."""
 
     calls: tuple[tuple[int, int, str], ...]
     most_checked: int
@@ -56,7 +56,7 @@ QUICK = Sizes(
 
 
 def radii(record: Recorder, sizes: Sizes, counts: list[int]) -> None:
-    """Whole calls of LocalConformal.radius at two levels, beside plain torch and the floor of the exponentials."""
+    """Whole calls of LocalConformal.radius at two levels, against plain torch and the floor of the exponentials."""
     for n, m, kind in sizes.calls:
         case = Case.of(n, m, kind)
         conformal, plain = case.conformal(), case.plain_torch()
@@ -75,7 +75,7 @@ def radii(record: Recorder, sizes: Sizes, counts: list[int]) -> None:
 
 
 def guarantees(record: Recorder, sizes: Sizes) -> None:
-    """What each guarantee costs beside the local one, in its first call and in a later one."""
+    """What each guarantee costs compared with the local one, in its first call and in a later one."""
     case = Case.of(*sizes.guarantees, NEAR)
     ways: dict[str, tuple[dict[str, Any], str]] = {
         "local": ({}, "local"),
@@ -105,7 +105,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def regressors(record: Recorder, sizes: Sizes, device: str = "cpu") -> None:
-    """LVDRegressor from rows to intervals: fitting, with its stages, and predicting a tenth as many, and one."""
+    """LVDRegressor from rows to intervals: fitting, with its stages, predicting a tenth as many, and one."""
     X, y = make_table(sizes.table + sizes.table // 10)
     train, test = slice(sizes.table), slice(sizes.table, None)
     calls = {}
@@ -133,7 +133,7 @@ def regressors(record: Recorder, sizes: Sizes, device: str = "cpu") -> None:
 
 
 def make_table(n_rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows whose noise depends on where they are."""
+    """Rows whose noise depends on their position."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-1.0, 1.0, size=(n_rows, N_COLUMNS))
     noise = rng.normal(size=n_rows) * (0.1 + np.abs(X[:, 3]))

@@ -23,14 +23,14 @@ NEAR, FAR = "near", "far apart"
 TRAINING_ROWS = 4096
 ROUNDS, MOST_REPEATS = 3, 100
 SLOW_SECONDS = 4.0
-"""What takes longer is timed once, without a call before to warm up."""
+"""Anything slower than this is timed once, without a warm-up call."""
 
 Call = Callable[[], Any]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel that projects embeddings, calibration rows with scores, and queries, all embeddings."""
+    """A kernel that projects embeddings, calibration rows with scores, and queries, all as embeddings."""
 
     kernel: lvd.MahalanobisKernel
     rows: Any
@@ -40,7 +40,7 @@ class Case:
 
     @classmethod
     def of(cls, n: int, m: int, kind: str, device: str = "cpu") -> Case:
-        """Near: one dense cloud, in which every row has weight. Far apart: few rows have weight for a query."""
+        """Near: one dense cloud, where every row has weight. Far apart: few rows have weight for a query."""
         rng = np.random.default_rng(0)
         axes = np.linalg.qr(rng.normal(size=(N_COLUMNS, N_COMPONENTS)))[0]
         draw = _cloud if kind == NEAR else _sheet
@@ -62,7 +62,7 @@ class Case:
 
     @property
     def size(self) -> dict[str, Any]:
-        """What a figure says of it."""
+        """The sizes that a figure records."""
         return {"case": self.kind, "queries": len(self.queries), "rows": len(self.rows)}
 
     def conformal(self, **choices: Any) -> lvd.LocalConformal:
@@ -71,20 +71,20 @@ class Case:
         return conformal.conformalize(self.rows, self.scores)
 
     def plain_torch(self) -> Call:
-        """Projection, the whole matrix of weights, its cumulative sums and a search, in float32 all along."""
+        """Projection, the full weight matrix, its cumulative sums and a search, all in float32."""
         rows, radii = self._sorted(torch.float32)
         queries = torch.as_tensor(self.queries).float()
         components = queries.new_tensor(self.kernel.components_)
         return lambda: rivals.full_matrix_radii(queries @ components.T, rows, radii, LEVELS)
 
     def by_differences(self) -> torch.Tensor:
-        """All radii in plain float64 operations on differences, as exact as float64 is."""
+        """All radii in plain float64 operations on differences, as exact as float64 allows."""
         rows, radii = self._sorted(torch.float64)
         parts = self.kernel.coordinates(self.queries).split(max(1, 2**26 // len(rows)))
         return radii[torch.cat([rivals.float64_ranks(part, rows, LEVELS) for part in parts])]
 
     def by_oracle(self, n_queries: int) -> np.ndarray:
-        """The radii of the first queries by the definition, in float64."""
+        """The radii of the first queries, from the definition, in float64."""
         points = self.kernel.coordinates(self.rows).cpu().numpy()
         scores = torch.as_tensor(self.scores).cpu().numpy()
         order = np.argsort(scores, kind="stable")
@@ -111,16 +111,16 @@ def _sheet(size: int, m: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def count_equal(found: Any, expected: np.ndarray) -> dict[str, float]:
-    """How many of the radii are the expected ones, for a figure."""
+    """How many of the radii equal the expected ones, as a figure."""
     some = torch.as_tensor(found).cpu().numpy()[: len(expected)]
     return {"equal": float((some == expected).sum()), "checked": float(expected.size)}
 
 
 def race(calls: dict[str, Call], seconds: float, device: str = "cpu") -> dict[str, float]:
-    """The median time of each, repeated for about so many seconds, in turns.
+    """The median time of each, alternating, repeated for about this many seconds.
 
-    A turn is several calls after one that is not counted: what another contestant left in caches, and threads of
-    its that still spin, are no part of it.
+    A turn is several calls after an uncounted one, which excludes cache contents and still spinning threads
+    left by another contestant.
     """
     times: dict[str, list[float]] = {name: [] for name in calls}
     if device != "cpu":
@@ -141,7 +141,7 @@ def race(calls: dict[str, Call], seconds: float, device: str = "cpu") -> dict[st
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """So many threads for torch and for numpy's products."""
+    """Limit torch and numpy's products to this many threads."""
     before = torch.get_num_threads()
     with threadpool_limits(count):
         torch.set_num_threads(count)

@@ -1,4 +1,4 @@
-"""The engine from many Python threads, after a fork, beside a busy neighbour, and in a fresh process."""
+"""The engine from many Python threads, after a fork, next to a busy neighbour, and in a fresh process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ for _ in range(2):
 
 
 def in_company(record: Recorder, n: int, m: int, seconds: float) -> None:
-    """Times of the same call, and how many of its radii are those of the call by itself."""
+    """Times of the same call, and how many of its radii equal those of the call on its own."""
     case = Case.of(n, m, NEAR)
     conformal = case.conformal()
 
@@ -63,7 +63,7 @@ def in_company(record: Recorder, n: int, m: int, seconds: float) -> None:
 
 
 def _after_fork(call: Callable[[], np.ndarray]) -> tuple[float, np.ndarray]:
-    """Seconds of the call in a forked child, and its result; infinite and empty when it did not come back."""
+    """Seconds of the call in a forked child, and its result; infinite and empty if it did not return."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -85,7 +85,7 @@ def _after_fork(call: Callable[[], np.ndarray]) -> tuple[float, np.ndarray]:
 
 @contextmanager
 def busy_neighbours(count: int) -> Iterator[None]:
-    """`count` other processes that never rest."""
+    """Start `count` other processes that are always busy."""
     processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     time.sleep(0.5)
     try:

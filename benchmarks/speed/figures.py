@@ -1,4 +1,4 @@
-"""What is measured, figure by figure: a line of a csv file for each, with the machine and the versions."""
+"""The individual figures: a csv line for each, with the machine and the versions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lvd import InputError
 
 @dataclass(frozen=True)
 class Setting:
-    """Where and with what."""
+    """The machine and versions of a measurement."""
 
     date: str
     machine: str
@@ -35,7 +35,7 @@ class Figure(Setting):
     """One figure: `measure` says what of `who`, in which `case` of which `section`; 0 queries or rows mean none.
 
     Measures are ``seconds`` (the median of repeats), ``first_seconds``, ``peak_mb``, ``equal`` and ``checked``
-    (radii that are the oracle's, of how many), and counts.
+    (how many radii equal the oracle's, out of how many), and counts.
     """
 
     threads: int
@@ -60,7 +60,7 @@ def this_setting(device: str) -> Setting:
 
 
 class Recorder:
-    """Takes figures down, in the file as soon as they are known, and tells of each."""
+    """Records figures in the file as soon as they are known, and prints each."""
 
     def __init__(self, path: Path, setting: Setting, tell: Callable[[Figure], None]) -> None:
         self.path, self.setting, self.tell = path, setting, tell
@@ -69,7 +69,7 @@ class Recorder:
     def note(
         self, section: str, who: str, *, case: str = "", queries: int = 0, rows: int = 0, **measures: float
     ) -> None:
-        """Take down each of the measures by its name."""
+        """Record each of the measures under its name."""
         for measure, value in measures.items():
             figure = Figure(
                 *astuple(self.setting),
@@ -82,7 +82,7 @@ class Recorder:
 
 
 def read_figures(paths: Iterable[Path]) -> list[Figure]:
-    """The figures of several runs."""
+    """Read the figures of several runs."""
     command = "python -m benchmarks.speed --out"
     figures: list[Figure] = []
     for path in paths:

@@ -1,4 +1,5 @@
-"""On a GPU: whole calls beside plain torch, what is past plain LVD, and how many radii are the wider candidate."""
+"""On a GPU: whole calls against plain torch, options beyond plain LVD, and how many radii are the wider
+candidate."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from benchmarks.speed.figures import Recorder
 
 
 class GpuSizes(NamedTuple):
-    """How much of everything; past `most_past` rows only plain LVD is measured."""
+    """The sizes of everything measured; above `most_past` rows only plain LVD is."""
 
     calls: tuple[tuple[int, int], ...]
     most_past: int
@@ -33,7 +34,7 @@ PAST: dict[str, tuple[dict[str, Any], str]] = {
 
 
 def radii(record: Recorder, sizes: GpuSizes, device: str) -> None:
-    """Whole calls from embeddings on the GPU to radii there, beside plain torch, near rows and rows far apart."""
+    """Whole calls from embeddings to radii on the GPU, against plain torch, for near rows and rows far apart."""
     for n, m in sizes.calls:
         for kind in (NEAR, FAR):
             case = Case.of(n, m, kind, device)
@@ -57,7 +58,7 @@ def radii(record: Recorder, sizes: GpuSizes, device: str) -> None:
 
 
 def settle(record: Recorder, case: Case, conformal: Any, device: str) -> None:
-    """Radii that are not certified, those that are wider than in float64, and what it takes to settle them."""
+    """How many radii are not certified, how many are wider than in float64, and the time to settle them."""
     open_rows = torch.as_tensor(~conformal.summary(case.queries, LEVELS).exact)
     some = Case(case.kernel, case.rows, case.scores, case.queries[open_rows], case.kind)
     if not len(some.queries):

@@ -1,4 +1,4 @@
-"""The page on speed, written from files of figures: what was not measured is said to be missing."""
+"""The speed page, written from files of figures; missing measurements are reported as missing."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ FILES = {
     "device,": "molecules",
     ",".join(field.name for field in fields(Figure)): "figures",
 }
-"""What a file holds, by how its first line begins."""
+"""The type of a file, by the start of its first line."""
 OURS, PLAIN, FLOOR = "lvd", "plain torch", "floor of the exponentials"
 
 
 def write_page(target: Path, paths: Sequence[Path]) -> None:
-    """The page from the template beside this file."""
+    """Write the page from the template next to this file."""
     by_kind: dict[str, list[Path]] = {kind: [] for kind in FILES.values()}
     for path in paths:
         by_kind[_kind_of(path)].append(path)
@@ -72,7 +72,7 @@ class Figures:
         ]
 
     def value(self, section: str, measure: str = "seconds", **wanted: object) -> float:
-        """The last such figure, nan without one."""
+        """The last such figure, nan if there is none."""
         found = self.find(section, measure=measure, **wanted)
         return found[-1].value if found else float("nan")
 
@@ -82,16 +82,16 @@ class Figures:
         return [dict(zip(("case", "queries", "rows"), key, strict=True)) for key in keys]
 
     def names(self, section: str, **wanted: object) -> list[str]:
-        """Who was measured there."""
+        """The contestants of a section."""
         return list(dict.fromkeys(one.who for one in self.find(section, **wanted)))
 
     def ratio(self, who: str, base: str, section: str = "radius", **wanted: object) -> float:
-        """How many times as long `who` takes as `base`."""
+        """The time of `who` relative to that of `base`."""
         return self.value(section, who=who, **wanted) / self.value(section, who=base, **wanted)
 
     @property
     def radii(self) -> Grid | None:
-        """Whole calls beside plain torch, for each number of threads."""
+        """Whole calls against plain torch, for each number of threads."""
         counts = sorted({one.threads for one in self.find("radius")})
         headings = ["queries x rows"]
         for count in counts:
@@ -122,7 +122,7 @@ class Figures:
 
     @property
     def past(self) -> Grid | None:
-        """What other choices cost beside plain LVD."""
+        """The cost of other choices compared with plain LVD."""
         names = [name for name in self.names("radius") if name not in {OURS, PLAIN, FLOOR}]
         lines = [
             [_size(size), duration(self.value("radius", who=OURS, **size))]
@@ -135,7 +135,7 @@ class Figures:
 
     @property
     def settling(self) -> Grid | None:
-        """Radii that are not certified, what float64 takes for them, and what the call takes with exact=True."""
+        """Radii that are not certified, the time float64 takes for them, and that of the call with exact=True."""
         lines = []
         for size in self.sizes("settling"):
             counts = [
@@ -155,7 +155,7 @@ class Figures:
 
     @property
     def guarantees(self) -> Grid | None:
-        """The guarantees beside the local one."""
+        """The guarantees compared with the local one."""
         lines = [
             [
                 who,
@@ -172,7 +172,7 @@ class Figures:
 
     @property
     def fits(self) -> Grid | None:
-        """Fitting and predicting, beside the paper's preset."""
+        """Fitting and predicting, compared with the paper's preset."""
         names = self.names("fit")
         if not names:
             return None
@@ -201,7 +201,7 @@ class Figures:
 
     @property
     def company(self) -> Grid | None:
-        """The same call by itself and in company."""
+        """The same call on its own and in company."""
         lines = []
         for who in self.names("company"):
             seconds = self.value("company", who=who)
@@ -280,7 +280,7 @@ def _kind_of(path: Path) -> str:
 
 
 def _engine(paths: list[Path]) -> Grid | None:
-    """The GPU engine alone, as benchmarks.gpu measures it, in milliseconds there."""
+    """The GPU engine alone, in milliseconds, from benchmarks.gpu."""
     columns = ("lvd", "lvd, far apart", "plain torch", "one row at a time", "floor")
     lines = []
     for row in _rows(paths):
@@ -290,7 +290,7 @@ def _engine(paths: list[Path]) -> Grid | None:
 
 
 def _training(paths: list[Path]) -> dict[str, str] | None:
-    """Kernels and intervals of several targets, as benchmarks.gpu_training measures them."""
+    """Kernels and intervals of several targets, from benchmarks.gpu_training."""
     rows = _rows(paths)
     if not rows:
         return None
@@ -300,14 +300,14 @@ def _training(paths: list[Path]) -> dict[str, str] | None:
 
 
 def _molecules(path: Path) -> Grid:
-    """What benchmarks.molecule_overhead tells, line by line."""
+    """The output of benchmarks.molecule_overhead, line by line."""
     with path.open(newline="", encoding="utf-8") as file:
         head, *lines = csv.reader(file)
     return Grid("", "", tuple(head), lines)
 
 
 def _grid(headings: Iterable[str], lines: list[list[str]]) -> Grid | None:
-    """A table that stands below text of the template; None without lines."""
+    """A table below text of the template; None if it has no lines."""
     return Grid("", "", tuple(headings), lines) if lines else None
 
 

@@ -1,4 +1,4 @@
-"""Training the kernel on the CPU: one step beside plain torch and beside tiles, and whole fits."""
+"""Training the kernel on the CPU: one step against plain torch and tiles, and whole fits."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from benchmarks.speed.cases import race
 from benchmarks.speed.figures import Recorder
 from benchmarks.timing import timed
 from lvd._parallel import workers
-from lvd.kernels import leave_one_out
-from lvd.kernels.leave_one_out import LeaveOneOut
-from lvd.kernels.training import initial_components
+from lvd.kernels import training
+from lvd.kernels.training import LeaveOneOut, initial_components
 
 N_COLUMNS, BATCH, N_LATENT, NOISE, N_TEST = 100, 100, 8, 0.2, 2_000
-TILES = f"lvd, in tiles, as up to {leave_one_out.FEW_ROWS:,} rows"
+TILES = f"lvd, in tiles, as up to {training.FEW_ROWS:,} rows"
 
 
 def one_step(record: Recorder, n: int, seconds: float) -> None:
-    """The loss of a batch and its gradient, each row predicted from all others; errors beside float64."""
+    """The loss of a batch and its gradient, each row predicted from all others; errors relative to float64."""
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn(n, N_COLUMNS, generator=generator)
     y = rows[:, 0] + 0.1 * torch.randn(n, generator=generator)
@@ -39,7 +38,7 @@ def one_step(record: Recorder, n: int, seconds: float) -> None:
         return parameter.grad
 
     def compiled_from(few_rows: int) -> torch.Tensor:
-        with patch.object(leave_one_out, "FEW_ROWS", few_rows):
+        with patch.object(training, "FEW_ROWS", few_rows):
             return problem.loss_and_gradient(components, batch, run)[1]
 
     errors = {}
@@ -61,7 +60,7 @@ def one_step(record: Recorder, n: int, seconds: float) -> None:
 
 
 def whole_fit(record: Recorder, n: int) -> None:
-    """Until it stops by itself, and how much of the targets' variance its kernel regression explains."""
+    """A fit until it stops by itself, and the share of variance that its kernel regression explains."""
     embeddings, y = make_embeddings(n + N_TEST)
     kernel = lvd.MahalanobisKernel(device="cpu", random_state=0)
     seconds, (_, peak) = timed(lambda: with_peak_memory(lambda: kernel.fit(embeddings[:n], y[:n]), "cpu"))
@@ -74,7 +73,7 @@ def whole_fit(record: Recorder, n: int) -> None:
 
 
 def make_embeddings(n: int) -> tuple[np.ndarray, np.ndarray]:
-    """As behind a layer of rectifiers, of rows with 8 hidden directions; targets depend on one of these."""
+    """Embeddings like a ReLU layer's, of rows with 8 hidden directions; each target depends on one of these."""
     rng = np.random.default_rng(0)
     latent = rng.normal(size=(n, N_LATENT)).astype(np.float32)
     mixing = rng.normal(size=(N_LATENT, N_COLUMNS)).astype(np.float32)

@@ -1,6 +1,6 @@
-"""``python -m experiments.arena``: run the arena where only lvd's numerical packages are installed.
+"""``python -m experiments.arena``: run the arena with only lvd's numerical packages installed.
 
-The same as ``python -m experiments arena``, which needs typer; each goes on from what the other has done. Rivals
+The same as ``python -m experiments arena``, which needs typer; each continues what the other has done. Rivals
 whose package is missing are recorded with that reason.
 """
 
@@ -16,7 +16,7 @@ from experiments.arena.tables import ARENA_TABLES, OUTSIDE, UNSEEN_TABLES
 from experiments.paper.result_store import recorded_call
 from experiments.paper.runs import parse_levels, parse_names, parse_seeds
 
-if __name__ == "__main__":  # workers read this file, too
+if __name__ == "__main__":  # worker processes import this file, too
     parser = ArgumentParser(prog="python -m experiments.arena")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--tables", default="all", help="names; all but those never looked at; unseen: these")

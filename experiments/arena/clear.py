@@ -1,6 +1,6 @@
 """CLEAR: calibrated learning for epistemic and aleatoric risk (Azizi, Bodik, Heiss and Yu 2026).
 
-Written from the paper, as its authors' package needs older versions of NumPy and scikit-learn.
+Implemented from the paper, since the authors' package needs older versions of NumPy and scikit-learn.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from lvd.metrics import winkler_score
 
 N_BOOTSTRAPS = 10
 SHARES = (0.0, *np.linspace(0.01, 0.09, 9), *np.logspace(-1.0, 2.0, 40))
-"""How much epistemic uncertainty counts beside aleatoric uncertainty."""
+"""Candidate weights of epistemic relative to aleatoric uncertainty."""
 
 
 def clear_intervals(split: ArenaSplit, level: float) -> ToIntervals:
     """``f - g (a_low + s e_low)`` to ``f + g (a_high + s e_high)``, with g conformal and s the best of `SHARES`.
 
-    f is the median of models of bootstrap samples, e the distances to their quantiles, and a those to quantiles of
-    the error, learned from errors of the models that have not seen a row. As in the paper, the calibration rows
-    choose s as well as g, so that coverage is not exact.
+    f is the median of models of bootstrap samples, e the distances to their quantiles, and a the distances to
+    quantiles of the out-of-bag errors. As in the paper, the calibration rows choose s as well as g, so coverage
+    is not exact.
     """
     low, high = (1.0 - level) / 2.0, (1.0 + level) / 2.0
     X, y, rng = split.X_train, split.y_train, np.random.default_rng(split.seed)
@@ -37,7 +37,7 @@ def clear_intervals(split: ArenaSplit, level: float) -> ToIntervals:
         y_pred = np.stack([model.evaluate(X).y_pred[:, 0] for model in models])
         for place, rows in enumerate(drawn):
             y_pred[place, rows] = np.nan
-        unseen = np.isnan(y_pred).all(axis=0)  # no model left the row out: it says nothing of errors
+        unseen = np.isnan(y_pred).all(axis=0)  # no model left the row out, so it has no out-of-bag error
         y_pred[:, unseen] = y[unseen]
         return models, np.where(unseen, np.nan, y - np.nanmedian(y_pred, axis=0))
 

@@ -1,4 +1,4 @@
-"""The arena: who gives the best intervals. Runs the contestants; what is finished is not done again."""
+"""The arena: which method gives the best intervals. Runs the contestants and skips finished results."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ARENA_LEVELS, OUTSIDE_LEVELS = (0.5, 0.9, 0.95), (0.9,)
 
 @dataclass(frozen=True)
 class ArenaJob:
-    """One table, model and seed, all of whose contestants share a file and a trained model."""
+    """One table, model and seed, whose contestants all share a file and a trained model."""
 
     table: str
     model: str
@@ -46,11 +46,11 @@ class ArenaJob:
     levels: tuple[float, ...]
 
     def file(self, folder: Path) -> Path:
-        """Where its results are kept."""
+        """The file of its results."""
         return folder / "runs" / f"{self.table}-{self.model}-{self.seed}.csv"
 
     def missing(self, folder: Path) -> list[tuple[str, float]]:
-        """What has no result yet, or one that failed."""
+        """The contestants without a result, or whose result is a failure."""
         file = self.file(folder)
         known = read_arena(file) if file.exists() else []
         done = {(one.method, one.level) for one in known if not one.error}
@@ -66,7 +66,7 @@ def plan_arena(
     levels: Sequence[float] = ARENA_LEVELS,
     data_dir: Path | None = None,
 ) -> list[ArenaJob]:
-    """The jobs, seed by seed; a table that is not there is told now."""
+    """The jobs, seed by seed; raises now if a table is missing."""
     check_names(tables, (*ARENA_TABLES, *OUTSIDE, *UNSEEN_TABLES), "tables")
     check_names(models, ARENA_MODELS, "models")
     check_names(methods, CONTESTANTS, "methods")
@@ -99,7 +99,7 @@ def run_arena(
     data_dir: Path | None = None,
     progress: Progress = silent,
 ) -> int:
-    """Do what `folder` does not have yet; returns how many results that made. A killed process loses one."""
+    """Run what `folder` lacks; return how many results were added. A killed process loses at most one."""
     check_positive(workers, "workers", integer=True)
     missing = {job: len(job.missing(folder)) for job in jobs}
     todo = [job for job in jobs if missing[job]]
@@ -112,7 +112,7 @@ def run_arena(
 
 
 def _do_arena_job(job: ArenaJob, *, folder: Path, data_dir: Path | None) -> None:
-    """Run the contestants that are missing, and write the file again after each."""
+    """Run the missing contestants, rewriting the file after each."""
     torch.set_num_threads(1)
     split = ArenaSplit(load_arena_table(job.table, data_dir), job.model, job.seed)
     file = job.file(folder)
@@ -124,7 +124,7 @@ def _do_arena_job(job: ArenaJob, *, folder: Path, data_dir: Path | None) -> None
 
 
 def run_contestant(split: ArenaSplit, method: str, level: float) -> ArenaResult:
-    """A contestant's result, or the reason why it has none."""
+    """A contestant's result, or the reason for its failure."""
     contestant = CONTESTANTS[method]
     X = split.X_test[: contestant.most_rows]
     try:
@@ -147,7 +147,7 @@ def run_contestant(split: ArenaSplit, method: str, level: float) -> ArenaResult:
             X = split.X_outside[: contestant.most_rows]
             known = np.ones(len(X), bool) if contestant.known is None else contestant.known(split, level, X)
             return measure_outside(result, split.y_outside[: len(X)], intervals_of(X), known)
-    except Exception as error:  # whatever it is, the others go on
+    except Exception as error:  # whatever fails, the other contestants still run
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         return ArenaResult(*split.place, level, method, error=reason, processor=processor_name())
 
@@ -160,7 +160,7 @@ def read_arena(source: Path) -> list[ArenaResult]:
 
 
 def unpack_arena(table: Path, folder: Path) -> None:
-    """Lay the results of a compact table into a folder, so that a run goes on from them; those there are stay."""
+    """Unpack a compact table of results into a folder to resume from; results already there are kept."""
     (folder / "runs").mkdir(parents=True, exist_ok=True)
     for place, results in grouped(read_arena(table), attrgetter("table", "model", "seed")).items():
         file = ArenaJob(*place, (), ()).file(folder)
@@ -170,5 +170,5 @@ def unpack_arena(table: Path, folder: Path) -> None:
 
 
 def write_arena(results: Sequence[ArenaResult], path: Path) -> None:
-    """All results as one compact table."""
+    """Write all results as one compact table."""
     write_dataclasses(results, path, ArenaResult, digits=6)

@@ -1,7 +1,7 @@
-"""The contestants of the arena: from a split and a level to a function from rows to intervals.
+"""The contestants of the arena: each maps a split and a level to a function from rows to intervals.
 
-Whatever is learned comes from the training rows, and all calibration rows calibrate, so that no contestant is
-given more than another; CV+, which has no calibration set, trains on both.
+All learning uses the training rows and all calibration rows calibrate, so that every contestant has the same
+data; CV+, which has no calibration set, trains on both.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ import numpy as np
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from experiments.arena import rivals
+from experiments.arena.boosted import boosted_local
 from experiments.arena.clear import clear_intervals
 from experiments.arena.crossed import boosted_errors, crossed_ten_lines
 from experiments.arena.distributional import distributional
 from experiments.arena.epicscore import learn_scores
+from experiments.arena.histograms import histogram_intervals
 from experiments.arena.normals import Moments, dropout_moments, ensemble_moments
 from experiments.arena.pcp import fit_mixture, posterior_radius
 from experiments.arena.rectified import learn_quantile
@@ -50,13 +52,13 @@ class Contestant:
     Parameters
     ----------
     title : its name on the page.
-    learn : from a split and a level to a function from rows to intervals (n, 2).
-    settings : what it runs with, and why.
-    models : the models it runs beside; methods that bring their own run once.
-    most_rows : how many test rows it is asked for, where a row takes it long.
+    learn : maps a split and a level to a function from rows to intervals (n, 2).
+    settings : its settings, and why.
+    models : the models it runs with; methods that bring their own model run once.
+    most_rows : the most test rows to evaluate, for methods that are slow per row.
     ours : whether it is LVD.
-    crossed : whether rows calibrate that train, too, as those of CV+ do; the others have rows of their own for it.
-    known : which rows it says it knows; methods that cannot tell have none.
+    crossed : whether the calibration rows are also trained on, as in CV+; the others set rows aside.
+    known : a function that returns which rows it considers known; None for methods without novelty detection.
     """
 
     title: str
@@ -70,7 +72,7 @@ class Contestant:
 
 
 def error_scale(split: ArenaSplit) -> ToNumbers:
-    """A boosted model of the held-out absolute errors on inputs and prediction, kept off zero."""
+    """A boosted model of the absolute out-of-fold errors from inputs and prediction, bounded away from zero."""
 
     def learn() -> Any:
         return boosted_errors(np.column_stack([split.X_train, split.held_out]), split.held_out_errors)
@@ -81,31 +83,31 @@ def error_scale(split: ArenaSplit) -> ToNumbers:
 
 
 def scaled_split(split: ArenaSplit, level: float, predict: ToNumbers, scale: ToNumbers) -> ToIntervals:
-    """Split conformal prediction on errors in units of a scale that is fixed already."""
+    """Split conformal prediction on errors divided by a given scale."""
     scores = np.abs(split.y_calib - predict(split.X_calib)) / scale(split.X_calib)
     (quantile,) = conformal_quantile(scores, np.array([level]))
     return lambda X: from_radius(predict(X), quantile * scale(X))
 
 
 def ten_lines(split: ArenaSplit, level: float) -> ToIntervals:
-    """Split conformal prediction over a boosted model of the held-out errors."""
+    """Split conformal prediction on errors scaled by a boosted model of the out-of-fold errors."""
     return scaled_split(split, level, split.predict, error_scale(split))
 
 
 def calibrated_intervals(regressor: Any, split: ArenaSplit, level: float) -> ToIntervals:
-    """A conformal method of ours, fitted on the training rows and calibrated on the calibration rows."""
+    """One of our conformal methods, fitted on the training rows and calibrated on the calibration rows."""
     regressor.set_params(calib_size=None, device="cpu", random_state=split.seed)
     regressor.fit(split.X_train, split.y_train).conformalize(split.X_calib, split.y_calib)
     return lambda X: regressor.predict_interval(X, level)[1][:, :, 0]
 
 
 def post_hoc(make: Callable[..., Any], split: ArenaSplit, level: float) -> ToIntervals:
-    """A conformal method of ours around the shared model."""
+    """One of our conformal methods around the shared model."""
     return calibrated_intervals(make(split.estimator), split, level)
 
 
 def lvd_regressor(split: ArenaSplit, level: float, **parameters: Any) -> LVDRegressor:
-    """LVD around the shared model: learned once, and calibrated for each level as if it were the only one."""
+    """LVD around the shared model: learned once, and calibrated for each level separately."""
 
     def learn() -> LVDRegressor:
         regressor = LVDRegressor(
@@ -126,18 +128,18 @@ def lvd_intervals(
     when_unknown: str | None = None,
     **parameters: Any,
 ) -> ToIntervals:
-    """LVD with one of its promises."""
+    """LVD with one of its guarantees."""
     regressor = lvd_regressor(split, level, **parameters)
 
     def intervals(X: Rows) -> Float[NDArray, "n 2"]:
-        regressor.set_params(when_unknown=when_unknown)  # each time, since the regressor is shared
+        regressor.set_params(when_unknown=when_unknown)  # set every time, since the regressor is shared
         return regressor.predict_interval(X, level, guarantee=guarantee, random_state=split.seed)[1][:, :, 0]
 
     return intervals
 
 
 def lvd_crossed(split: ArenaSplit, level: float) -> LVDRegressor:
-    """LVD on training and calibration rows together, as CV+ has them; its levels do not share what they learn."""
+    """LVD on training and calibration rows together, like CV+; each level is learned separately."""
 
     def learn() -> LVDRegressor:
         regressor = LVDRegressor(
@@ -161,7 +163,7 @@ def crossed_intervals(split: ArenaSplit, level: float) -> ToIntervals:
 def known_rows(
     split: ArenaSplit, level: float, X: Rows, learn: Callable[..., LVDRegressor] = lvd_regressor
 ) -> Bool[NDArray, "n"]:
-    """The rows that LVD says it knows, which no level changes."""
+    """The rows that LVD considers known, at any level."""
 
     def ask() -> Bool[NDArray, "n"]:
         evidence: Any = learn(split, level).predict_with_evidence(X, level)
@@ -171,7 +173,7 @@ def known_rows(
 
 
 def cqr_network(split: ArenaSplit, level: float) -> ToIntervals:
-    """A network of two quantiles."""
+    """A network that predicts two quantiles."""
     network = NetRegressor(device="cpu", random_state=split.seed)
     return calibrated_intervals(ConformalizedQuantileRegressor(network, confidence_level=level), split, level)
 
@@ -212,7 +214,7 @@ def cv_plus(split: ArenaSplit, level: float) -> ToIntervals:
 
 
 def conformal_normal(make: Callable[..., Any], split: ArenaSplit, level: float) -> ToIntervals:
-    """Split conformal prediction in units of the deviation of a predicted normal distribution."""
+    """Split conformal prediction on errors divided by the standard deviation of a predicted normal distribution."""
     name, untrained = f"normal {make.__name__}", make(device="cpu", random_state=split.seed)
     regressor = split.stages.once(name, lambda: untrained.fit(split.X_train, split.y_train))
 
@@ -226,7 +228,7 @@ def conformal_normal(make: Callable[..., Any], split: ArenaSplit, level: float) 
 def normal_at_its_best(
     learn: Callable[[ArenaSplit], Moments], split: ArenaSplit, level: float
 ) -> ToIntervals:
-    """Split conformal prediction in units of the deviation that these networks predict."""
+    """Split conformal prediction on errors divided by the standard deviation that these networks predict."""
     moments = split.stages.once(learn.__name__, lambda: learn(split))
 
     def ask(X: Rows) -> tuple[Float[NDArray, "n"], Float[NDArray, "n"]]:
@@ -244,7 +246,7 @@ def posterior(split: ArenaSplit, level: float) -> ToIntervals:
 
 
 def rectified_scores(split: ArenaSplit, level: float, *, weighted: bool) -> ToIntervals:
-    """Split conformal prediction on errors less a network's quantile of them."""
+    """Split conformal prediction on errors minus a network's quantile of them."""
     errors, predict = split.held_out_errors, split.predict
     quantile = learn_quantile(split.X_train, errors, level, split.seed, weighted=weighted)
     (more,) = conformal_quantile(np.abs(split.calib_errors) - quantile(split.X_calib), np.array([level]))
@@ -252,7 +254,7 @@ def rectified_scores(split: ArenaSplit, level: float, *, weighted: bool) -> ToIn
 
 
 def epistemic_scores(split: ArenaSplit, level: float) -> ToIntervals:
-    """The predicted distribution of the error, inverted at a level that the calibration rows choose."""
+    """The predicted distribution of the error, inverted at a level chosen on the calibration rows."""
     errors, predict = split.held_out_errors, split.predict
     distribution = split.stages.once("EPICSCORE", lambda: learn_scores(split.X_train, errors, split.seed))
     scores = distribution.cdf(split.X_calib, np.abs(split.calib_errors))
@@ -261,7 +263,7 @@ def epistemic_scores(split: ArenaSplit, level: float) -> ToIntervals:
 
 
 def lvd_form(title: str, settings: str, **choices: Any) -> Contestant:
-    """LVD in one of its forms, all of which know the same rows."""
+    """LVD in one of its forms, all with the same known rows."""
     return Contestant(title, partial(lvd_intervals, **choices), settings, ours=True, known=known_rows)
 
 
@@ -355,12 +357,24 @@ CONTESTANTS: dict[str, Contestant] = {
     "dcp": Contestant(
         "distributional",
         partial(distributional, shortest=False),
-        "11 quantiles of y by the network or by boosted trees of 8 leaves; as published, without local weights",
+        "11 quantiles of y by the network, or by boosted trees as those of CQR; as published, no local weights",
     ),
     "dcp-optimal": Contestant(
         "distributional, shortest",
         partial(distributional, shortest=True),
         "the same quantiles; misses are split between the ends so that intervals are short",
+    ),
+    "chr": Contestant(
+        "CHR",
+        histogram_intervals,
+        "conformal histogram regression, from the paper: the same quantiles, up to 1,000 bins, masses in steps of "
+        "0.001, not randomized; half of the bins are narrow where training rows are many",
+    ),
+    "boosted": Contestant(
+        "boosted conformal",
+        lambda split, level: boosted_local(split, level, error_scale(split)),
+        "from the paper: ten lines, whose centre and scale trees of one cut boost for a small mean length; rate "
+        "0.02; 5 folds of the training rows choose up to 500 rounds; not the paper's form for even coverage",
     ),
     "clear": Contestant(
         "CLEAR",

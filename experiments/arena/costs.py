@@ -1,4 +1,4 @@
-"""What each contestant costs on its own, as ``python -m benchmarks.arena`` measures it."""
+"""The cost of each contestant on its own, as measured by ``python -m benchmarks.arena``."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from experiments.paper.result_store import read_dataclasses
 
 @dataclass(frozen=True)
 class ArenaCost:
-    """One contestant in a process of its own; `megabytes` is how far memory rose above what the rows took.
+    """One contestant in its own process; `megabytes` is the rise in memory above that of the data.
 
-    `error` is the reason why it could not run; its figures are then NaN.
+    `error` is the reason for a failure; the figures are then NaN.
     """
 
     table: str
@@ -32,14 +32,14 @@ class ArenaCost:
 
 
 def read_costs(path: Path) -> list[ArenaCost]:
-    """The costs in a file that the benchmark wrote."""
+    """Read the costs from a file written by the benchmark."""
     return read_dataclasses(
         path, ArenaCost, what="a table of the arena's costs", made_by="python -m benchmarks.arena"
     )
 
 
 def costs_grid(costs: Sequence[ArenaCost], model: str) -> Grid:
-    """Seconds and memory beside one model, the cheapest fit first."""
+    """Seconds and memory with a given model, sorted by the cost of a fit."""
     ran = sorted(
         (one for one in costs if one.model == model and not one.error), key=lambda one: one.fit_seconds
     )

@@ -1,6 +1,6 @@
-"""CV+ (Barber et al. 2021) with "ten lines" on top: every row trains and calibrates.
+"""CV+ (Barber et al. 2021) combined with "ten lines": every row trains and calibrates.
 
-Cross-validated errors count in units of a boosted model of errors, which has not seen the row's fold either.
+Cross-validated errors are divided by a boosted model of errors, which has not seen the row's fold either.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lvd.models.candidates import held_out_folds
 
 
 def crossed_ten_lines(split: ArenaSplit, level: float) -> ToIntervals:
-    """Quantiles, over all rows i, of ``y_pred(x) -+ |e_i| / s(x_i) s(x)``, by the models without i's fold."""
+    """Quantiles over all rows i of ``y_pred(x) -+ |e_i| / s(x_i) s(x)``, from the models without i's fold."""
     X, y = split.rows_but_test
     folds = list(held_out_folds(len(y), split.seed))
     models = [split.estimator.fit(X[inside], y[inside, None]) for inside, _ in folds]
@@ -52,13 +52,13 @@ def plus_ends(
     fold_of: Int[NDArray, "m"],
     level: float,
 ) -> Float[NDArray, "n 2"]:
-    """The quantiles of CV+, with a unit for the errors of each fold at each new row; infinite with too few rows."""
+    """The quantiles of CV+, with a scale of errors per fold and new row; infinite with too few rows."""
     m = len(scores)
     rank = int(np.ceil(level * (m + 1) - 1e-9))
     if rank > m:
         return np.tile([-np.inf, np.inf], (means.shape[1], 1))
     ends = np.empty((means.shape[1], 2))
-    for first in range(0, len(ends), 500):  # so many new rows at once, each beside all rows
+    for first in range(0, len(ends), 500):  # this many new rows at once, each compared with all rows
         some = slice(first, first + 500)
         centre, radius = means[fold_of, some], scores[:, None] * units[fold_of, some]
         ends[some, 0] = np.partition(centre - radius, m - rank, axis=0)[m - rank]
@@ -67,7 +67,7 @@ def plus_ends(
 
 
 def boosted_errors(rows: Float[NDArray, "n p"], errors: Float[NDArray, "n"]) -> HistGradientBoostingRegressor:
-    """The model of absolute errors that "ten lines" has."""
+    """The model of absolute errors used in "ten lines"."""
     model = HistGradientBoostingRegressor(
         max_iter=200,
         learning_rate=0.05,

@@ -1,6 +1,6 @@
 """Distributional conformal prediction as published (Chernozhukov, Wüthrich and Zhu 2021), without local weights.
 
-The place of y in a predicted distribution calibrates: both ends alike, or split so that intervals are short.
+The rank of y in a predicted distribution is calibrated: both ends alike, or split so that intervals are short.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from experiments.arena.split import ArenaSplit
 from lvd import NetRegressor
 from lvd._typing import Float, NDArray
 from lvd.engine import conformal_quantile
-from lvd.metrics.width import widened_range
+from lvd.metrics.interval_metrics import widened_range
 from lvd.models.losses import quantile_loss
 
 ORDERS = (0.005, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975, 0.995)
 SHIFTS = 41
-"""So many ways to split the misses are looked at."""
+"""How many ways of splitting the misses are tried."""
 
 
 @dataclass(frozen=True, eq=False)
 class Quantiles:
-    """The predicted distribution of each row, linear between its quantiles, which begin and end at bounds of y.
+    """The predicted distribution of each row, linear between its quantiles, which start and end at bounds of y.
 
     `orders` go from 0 to 1, and `values` (n, q) increase along each row.
     """
@@ -40,8 +40,12 @@ class Quantiles:
         """The probability of at most y."""
         return np.array([np.interp(one, row, self.orders) for one, row in zip(y, self.values, strict=True)])
 
+    def masses_below(self, edges: Float[NDArray, "b"]) -> Float[NDArray, "n b"]:
+        """The probability of at most each edge, in each row."""
+        return np.array([np.interp(edges, row, self.orders) for row in self.values])
+
     def at(self, orders: Float[NDArray, "n *k"]) -> Float[NDArray, "n *k"]:
-        """The quantiles of these orders, infinite where an order lies outside of (0, 1)."""
+        """The quantiles of these orders, infinite for orders outside (0, 1)."""
         found = np.array(
             [np.interp(one, self.orders, row) for one, row in zip(orders, self.values, strict=True)]
         )
@@ -49,7 +53,7 @@ class Quantiles:
 
 
 def learn_distribution(split: ArenaSplit) -> Callable[[Float[NDArray, "n p"]], Quantiles]:
-    """Quantiles of y from the training rows: by the arena's network, all at once, or boosted trees of each."""
+    """Quantiles of y from the training rows: jointly by the arena's network, or each by boosted trees."""
     X, y = split.X_train, split.y_train
     if split.model == "network":
         orders = torch.as_tensor(ORDERS)
@@ -61,13 +65,7 @@ def learn_distribution(split: ArenaSplit) -> Callable[[Float[NDArray, "n p"]], Q
         predict = network.fit(X, np.tile(y[:, None], len(ORDERS))).predict
     else:
         models = [
-            HistGradientBoostingRegressor(
-                loss="quantile",
-                quantile=order,
-                max_leaf_nodes=8,
-                min_samples_leaf=max(10, len(y) // 50),
-                random_state=split.seed,
-            ).fit(X, y)
+            HistGradientBoostingRegressor(loss="quantile", quantile=order, random_state=split.seed).fit(X, y)
             for order in ORDERS
         ]
 
@@ -86,9 +84,9 @@ def learn_distribution(split: ArenaSplit) -> Callable[[Float[NDArray, "n p"]], Q
 
 
 def distributional(split: ArenaSplit, level: float, *, shortest: bool) -> ToIntervals:
-    """All y whose place in the distribution is at most a conformal distance from the middle.
+    """All y whose rank in the distribution is within a conformal distance of the centre.
 
-    The middle is the median, or for the `shortest` intervals the middle of the shortest one of the level.
+    The centre is the median or, for the `shortest` intervals, the centre of the shortest interval at the level.
     """
     ask = split.stages.once("distribution", lambda: learn_distribution(split))
 

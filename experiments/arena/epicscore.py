@@ -1,9 +1,9 @@
-"""EPICSCORE (Cabezas and others 2025) by Monte Carlo dropout: a predictive distribution of the score, made uniform.
+"""EPICSCORE (Cabezas and others 2025), Monte Carlo dropout: a predictive distribution of the score, made uniform.
 
-A mixture density network with dropout models the distribution F(s | x) of the absolute error; F at the calibration
-rows is calibrated, and the radius is F's inverse at that level. The network learns from the training rows' held-out
-errors, so that all calibration rows calibrate. Passes are averaged as distributions instead of drawn from; batch
-statistics are those of training, so that no row depends on the rows beside it.
+A mixture density network with dropout models the distribution F(s | x) of the absolute error; the values of F
+at the calibration rows are calibrated, and the radius is F's inverse at that level. The network learns from the
+training rows' out-of-fold errors, so that all calibration rows calibrate. Passes are averaged as distributions
+instead of sampled from; batch statistics are those of training, so that rows do not affect each other.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lvd.models.scaling import mean_and_scale
 HIDDEN, N_NORMALS, DROPOUT = 64, 3, 0.5
 LEARNING_RATE, DECAY, DECAY_EPOCHS = 4e-3, 0.99, 5
 BATCH, MOST_EPOCHS, PATIENCE, TRAIN_SHARE = 512, 500, 30, 0.7
-"""The authors' batches have 28 rows, at a rate of 1e-3; these were no worse on the tables tried, and keep the
+"""The authors use batches of 28 rows and a rate of 1e-3; these were no worse on the tables tried, and fit the
 arena's hour."""
 PASSES = 100
 ROWS_AT_ONCE = 2048
@@ -29,7 +29,7 @@ ROWS_AT_ONCE = 2048
 
 @dataclass(frozen=True, eq=False)
 class ScoreDistribution:
-    """F(s | x): the mean of the distributions of all passes, each a mixture of normals."""
+    """F(s | x): the mean of the passes' distributions, each a mixture of normals."""
 
     network: nn.Module
     mean: Float[NDArray, "p"]
@@ -39,7 +39,7 @@ class ScoreDistribution:
     seed: int
 
     def cdf(self, X: Float[NDArray, "n p"], scores: Float[NDArray, "n"]) -> Float[NDArray, "n"]:
-        """F at a score for each row."""
+        """F at one score for each row."""
         standard = torch.as_tensor((scores - self.shift) / self.unit)
         blocks = zip(self._mixtures(X), standard.split(ROWS_AT_ONCE), strict=True)
         return torch.cat([_mixture_cdf(mixture, block) for mixture, block in blocks]).numpy()
@@ -60,19 +60,21 @@ class ScoreDistribution:
         return np.maximum(torch.cat(found).numpy() * self.unit + self.shift, 0.0)
 
     def _mixtures(self, X: Float[NDArray, "n p"]) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """Weights, means and deviations of all passes, for a block of rows after the other."""
+        """Yield weights, means and deviations of all passes, by blocks of rows."""
         inputs, mixtures = torch.as_tensor((X - self.mean) / self.scale, dtype=torch.float32), []
         for block in inputs.split(ROWS_AT_ONCE):
-            # Masks are the same for all rows of a pass and all calls: F is one function, fixed before calibration.
+            # All rows of a pass and all calls share the masks: F is one function, fixed before calibration.
             generator = torch.Generator().manual_seed(self.seed)
             with torch.no_grad():
                 outputs = torch.stack([_forward(self.network, block, generator) for _ in range(PASSES)])
-            mixtures.append(_split_outputs(outputs.double()))  # in float32 F would be 1 well before its end
+            mixtures.append(
+                _split_outputs(outputs.double())
+            )  # in float32 F would reach 1 well before its end
         return mixtures
 
 
 def learn_scores(X: Float[NDArray, "n p"], errors: Float[NDArray, "n"], seed: int) -> ScoreDistribution:
-    """The distribution of absolute errors, from training rows; 30% of them choose the epoch."""
+    """The distribution of absolute errors, learned from training rows, 30% of which choose the epoch."""
     generator = torch.Generator().manual_seed(seed)
     (mean, scale), shift, unit = mean_and_scale(X), float(errors.mean()), float(errors.std()) or 1.0
     inputs = torch.as_tensor((X - mean) / scale, dtype=torch.float32)
@@ -86,7 +88,7 @@ def learn_scores(X: Float[NDArray, "n p"], errors: Float[NDArray, "n"], seed: in
     for _ in range(MOST_EPOCHS):
         network.train()
         for rows in train[torch.randperm(len(train), generator=generator)].split(BATCH):
-            if len(rows) > 1:  # a batch of one row has no spread to be normalised by
+            if len(rows) > 1:  # a batch of one row cannot be normalised
                 optimizer.zero_grad()
                 _loss(_forward(network, inputs[rows], generator), targets[rows]).backward()
                 optimizer.step()
@@ -117,7 +119,7 @@ def _new_network(n_inputs: int, generator: torch.Generator) -> nn.Sequential:
 
 
 def _forward(network: nn.Module, inputs: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Linear, ReLU, batch normalisation and dropout, twice, then linear; without a generator nothing is dropped."""
+    """Linear, ReLU, batch normalisation and dropout, twice, then linear; without a generator, no dropout."""
     first, first_norm, second, second_norm, last = network.children()
     hidden = inputs
     for linear, norm in ((first, first_norm), (second, second_norm)):

@@ -1,4 +1,4 @@
-"""What the arena measures of a contestant's intervals on the test rows; all rows count."""
+"""What the arena measures of a contestant's intervals, over all test rows."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from experiments.paper.result_store import processor_name
 from lvd import metrics
 from lvd._typing import Bool, Float, NDArray
 from lvd.intervals import covered, widths
-from lvd.metrics.width import widened_range
+from lvd.metrics.interval_metrics import widened_range
 
 ERT_ROWS = 600
-"""With fewer test rows a classifier finds nothing."""
+"""With fewer test rows a classifier is not informative."""
 FIFTHS = 5
 
 
 @dataclass(frozen=True)
 class ArenaResult:
-    """A contestant on one split at one level; `error` says why it could not run, and then figures are NaN.
+    """A contestant on one split at one level; `error` is the reason for a failure, and then figures are NaN.
 
-    For width and Winkler's score intervals are cut to the range of the training y widened by a tenth, so that an
-    infinite one counts as that range; `median_width` is uncut. `groups` holds "covered/rows" for the fifths of the
-    prediction, then of a predicted error. `conditional_gap` is the mean of |P(covered | x) - level| and `floor` the
-    Winkler score of the best interval around the same prediction, where the truth is known. `outside_flagged` is
-    the share of rows from outside that get no finite interval or are called unknown, and `outside_coverage` the
-    coverage of the others. `processor` is noted with every result, as a command that was killed leaves no record of
-    itself.
+    For the width and the Winkler score intervals are clipped to the range of the training y widened by a tenth,
+    so that an infinite one counts as that range; `median_width` is not clipped. `groups` holds "covered/rows"
+    for fifths of the prediction, then of a predicted error. `conditional_gap` is the mean of |P(covered | x) -
+    level| and `floor` the Winkler score of the best interval around the same prediction, if the truth is known.
+    `outside_flagged` is the share of out-of-distribution rows with an infinite interval or flagged as unknown,
+    and `outside_coverage` the coverage of the others. `processor` is recorded with every result, since a killed
+    command leaves no record of itself.
     """
 
     table: str
@@ -75,7 +75,7 @@ def measure(
     predicted_error: Float[NDArray, "n"],
     seconds: tuple[float, float],
 ) -> ArenaResult:
-    """All measures; `intervals` may be those of the first test rows only."""
+    """All measures; `intervals` may cover only the first test rows."""
     rows = slice(len(intervals))
     X, y, y_pred = split.X_test[rows], split.y_test[rows], split.predict(split.X_test)[rows]
     scaled = (X - X.mean(0)) / np.maximum(X.std(0), 1e-12)
@@ -119,7 +119,7 @@ def measure_outside(
     intervals: Float[NDArray, "n 2"],
     known: Bool[NDArray, "n"],
 ) -> ArenaResult:
-    """The result with what became of the rows from outside."""
+    """The result with the figures for out-of-distribution rows."""
     flagged = ~known | ~np.isfinite(intervals).all(axis=1)
     hits = covered(y, intervals)[~flagged]
     return replace(

@@ -1,7 +1,7 @@
-"""Deep ensembles and MC dropout with the arena's own network, and a variance beside each mean.
+"""Deep ensembles and MC dropout with the arena's own network, which predicts a variance with each mean.
 
-They have its widths, early stopping and start at a ridge regression; split conformal prediction in units of the
-predicted deviation is on top.
+They share its widths, early stopping and ridge regression start; split conformal prediction on errors divided
+by the predicted deviation follows.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from lvd._typing import Float, NDArray
 Moments: TypeAlias = Callable[[Float[NDArray, "n p"]], tuple[Float[NDArray, "n"], Float[NDArray, "n"]]]
 """From rows to means and standard deviations."""
 N_MEMBERS = 5
-"""As many as Lakshminarayanan et al. (2017)."""
+"""As many members as in Lakshminarayanan et al. (2017)."""
 N_PASSES = 100
 RATES = (0.05, 0.1, 0.2)
 WIDTHS, LEARNING_RATE, DECAY, BATCH, PATIENCE = (256, 64), 3e-3, 1e-2, 128, 15
 LOG_SQUARE = -1.2704
-"""The mean logarithm of the square of a standard normal number."""
+"""The mean log of a squared standard normal variable."""
 LEAST_SHARE = 1e-4
 
 
 def normal_loss(outputs: Float[Tensor, "b 2"], y: Float[Tensor, "b"]) -> Float[Tensor, ""]:
-    """The mean negative log-likelihood of normal distributions; the columns are mean and log variance."""
+    """The mean negative log-likelihood of normal distributions; the columns are means and log variances."""
     mean, log_variance = outputs.unbind(-1)
     return 0.5 * ((y - mean).square() * (-log_variance).exp() + log_variance).mean()
 
 
 def ensemble_moments(split: ArenaSplit) -> Moments:
-    """The mixture of five networks like the arena's, each of which has a mean and a variance.
+    """The mixture of five networks like the arena's, each predicting mean and variance.
 
-    The variance starts at a ridge regression of the logarithm of squared held-out errors, the mean at one of y.
+    The variance starts from a ridge regression of the log squared out-of-fold errors, the mean from one of y.
     """
     y, squares = split.y_train, np.square(split.y_train - split.held_out)
     logs = np.log(squares + LEAST_SHARE * squares.mean()) - LOG_SQUARE
@@ -70,10 +70,10 @@ def ensemble_moments(split: ArenaSplit) -> Moments:
 
 
 def dropout_moments(split: ArenaSplit) -> Moments:
-    """A network of the arena's widths with dropout behind each layer: its passes are a mixture.
+    """A network with the arena's widths and dropout after each layer: its passes form a mixture.
 
-    It learns what a ridge regression leaves over, is stopped by the likelihood of an eighth of the rows, and the
-    rate is the one with which these are likeliest.
+    It learns the residuals of a ridge regression and is stopped by the likelihood of an eighth of the rows,
+    which also chooses the dropout rate.
     """
     scaler, y = StandardScaler().fit(split.X_train), split.y_train
     ridge = RidgeCV(np.logspace(-3, 4, 15)).fit(scaler.transform(split.X_train), y)
@@ -101,7 +101,7 @@ def dropout_moments(split: ArenaSplit) -> Moments:
 def _train(
     inputs: Float[Tensor, "n p"], y: Float[Tensor, "n"], rate: float, seed: int
 ) -> tuple[nn.Module, float]:
-    """The network, in training mode, and the least loss of the rows held out, passes averaged as it predicts."""
+    """The network in training mode, and its lowest held-out loss, with passes averaged as in prediction."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         order = torch.randperm(len(inputs))

@@ -1,8 +1,9 @@
-"""The page on the arena: a scatter, a short table, where LVD loses, and then everything."""
+"""The arena's page: a scatter plot, a short table, where LVD loses, and then all results."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import product
 from operator import attrgetter
@@ -17,13 +18,14 @@ from experiments.arena.contestants import CONTESTANTS
 from experiments.arena.costs import ArenaCost, costs_grid
 from experiments.arena.measures import ERT_ROWS, ArenaResult
 from experiments.arena.split import MOST_OUTSIDE
-from experiments.arena.summary import REFERENCE, TIE, ArenaBoard, ArenaStanding, nan_mean
+from experiments.arena.summary import REFERENCE, TEST_SHARE, TIE, ArenaBoard, ArenaStanding, nan_mean
 from experiments.arena.tables import ARENA_TABLES, MOST_ROWS, OUTSIDE, TUNED_ON, UNSEEN_TABLES
 from experiments.paper.formats import MISSING, Grid, GridEntry, figure_text, render_markdown
 from experiments.paper.result_store import Call
 from experiments.paper.runs import grouped
 from lvd import InputError
 from lvd._files import atomic_path, write_text
+from lvd.models.candidates import MANY_ROWS
 
 MAIN_LEVEL = 0.9
 ALL_SEEDS = 10
@@ -31,16 +33,16 @@ SHORT_LINES = 10
 QUICK, SMALL_TABLE, LARGE_TABLE = 1.5, 2000, 5000
 DEFAULT, CROSS = "lvd", "lvd-cross"
 NEAR = 1.12
-"""Scores beyond this are drawn at the border, beside their figure."""
+"""Scores beyond this are drawn at the border, labelled with their value."""
 SAFE = 1.1
-"""Nobody is told to take a method whose score on some table is more than so many times split conformal's."""
+"""A method whose score on some table exceeds this multiple of split conformal's is never recommended."""
 _BLUE, _GREY = "#0072B2", "#767676"
 
 
 def write_arena_page(
     results: Sequence[ArenaResult], calls: Sequence[Call], out: Path, costs: Sequence[ArenaCost] = ()
 ) -> list[Path]:
-    """Write the page, and figures for each model in a folder ``images`` beside it; returns what was written."""
+    """Write the page, and each model's figures in a folder ``images`` next to it; return what was written."""
     boards, unseen = (
         make_boards([one for one in results if (one.table in UNSEEN_TABLES) is chosen])
         for chosen in (False, True)
@@ -66,8 +68,11 @@ def write_arena_page(
         n_tables=len({one.table for one in results} - {*OUTSIDE, *UNSEEN_TABLES}),
         choices=choices_grid(main),
         most_outside=MOST_OUTSIDE,
+        many_rows=MANY_ROWS,
+        few_rows=tables_of_few_rows(results),
         all_tables=len(ARENA_TABLES),
-        n_seeds=len({one.seed for one in results}),
+        n_seeds=len({one.seed for one in results if one.table not in UNSEEN_TABLES}),
+        unseen_seeds=len({one.seed for one in results if one.table in UNSEEN_TABLES}),
         seeds=seeds_grid(results),
         all_seeds=ALL_SEEDS,
         most_rows=MOST_ROWS,
@@ -86,7 +91,7 @@ def write_arena_page(
 
 
 def make_boards(results: Sequence[ArenaResult]) -> list[ArenaBoard]:
-    """A board for each model and level, the main level first; none where split conformal is missing."""
+    """A board per model and level, the main level first; none if split conformal is missing."""
     levels = sorted({one.level for one in results}, key=lambda level: (level != MAIN_LEVEL, level))
     models = list(dict.fromkeys(one.model for one in results))
     boards = [ArenaBoard(results, model, level, OUTSIDE) for level in levels for model in models]
@@ -94,7 +99,7 @@ def make_boards(results: Sequence[ArenaResult]) -> list[ArenaBoard]:
 
 
 def _view(board: ArenaBoard) -> dict[str, Any]:
-    """What the page shows of one model at one level."""
+    """The page's view of one model at one level."""
     return {
         "model": board.model,
         "level": board.level,
@@ -111,7 +116,7 @@ def _view(board: ArenaBoard) -> dict[str, Any]:
 
 
 def draw_scatter(board: ArenaBoard) -> Figure:
-    """Interval score against excess risk, one point a method; names are in a column, apart from each other."""
+    """Interval score against excess risk, one point per method; names are in a column, spaced apart."""
     rows = sorted((row for row in board.complete if not math.isnan(row.ert)), key=lambda row: -row.ert)
     most = 1.05 * max((row.ert for row in rows if row.score <= NEAR), default=1.0)
     figure = _draw_scores(rows, [min(row.ert, most) for row in rows])
@@ -131,7 +136,7 @@ def draw_seconds(board: ArenaBoard) -> Figure:
 
 
 def _draw_scores(rows: Sequence[ArenaStanding], heights: Sequence[float]) -> Figure:
-    """Scores from left to right; one beyond `NEAR` is an arrow at the border, and every name has its figure."""
+    """Scores from left to right; one beyond `NEAR` is an arrow at the border, and every name shows its value."""
     figure = Figure(figsize=(8.5, 0.6 + 0.23 * len(rows)), layout="constrained")
     axes = figure.add_subplot()
     for place, (row, height) in enumerate(zip(rows, heights, strict=True)):
@@ -156,7 +161,7 @@ def _draw_scores(rows: Sequence[ArenaStanding], heights: Sequence[float]) -> Fig
 
 
 def draw_ranks(board: ArenaBoard) -> Figure:
-    """Mean ranks, the best on top; a bar to the right covers the ranks that cannot be told from it."""
+    """Mean ranks, the best on top; a bar to the right covers the ranks that are not significantly different."""
     ranks = sorted(board.ranks().items(), key=lambda item: item[1])
     figure = Figure(figsize=(8.0, 1.0 + 0.26 * len(ranks)), layout="constrained")
     axes, difference = figure.add_subplot(), board.critical_difference()
@@ -177,23 +182,39 @@ FIGURES: dict[str, Callable[[ArenaBoard], Figure]] = {
     "-ranks": draw_ranks,
     "-seconds": draw_seconds,
 }
-"""What is drawn of each model at the main level, by the end of the file's name."""
+"""The figures of each model at the main level, by the ending of the file name."""
 
 
 def seeds_grid(results: Sequence[ArenaResult]) -> Grid:
-    """With how many seeds a method ran, where that is not on all tables with all of them."""
-    every = len({(one.table, one.seed) for one in results if one.method == REFERENCE})
+    """How many seeds methods ran on at the main level, for methods that lack splits of split conformal."""
+    places = {
+        key: {(one.table, one.seed) for one in ran}
+        for key, ran in grouped(
+            (one for one in results if one.level == MAIN_LEVEL and not one.error),
+            attrgetter("model", "method"),
+        ).items()
+    }
     lines = []
-    for method, ran in grouped((one for one in results if not one.error), attrgetter("method")).items():
-        places = {(one.table, one.seed) for one in ran}
-        if len(places) < every:
-            seeds = f"{len({seed for _, seed in places})}"
-            lines.append((_title(method), f"{len({table for table, _ in places})}", seeds, f"{len(places)}"))
-    return Grid("Who ran where", "", ("method", "tables", "seeds", f"splits, of {every}"), lines)
+    for (model, method), ran in places.items():
+        every = places.get((model, REFERENCE), set())
+        if not every <= ran:
+            seeds = Counter(table for table, _ in ran).values()
+            least, most = min(seeds), max(seeds)
+            spread = f"{most}" if least == most else f"{least} to {most}"
+            splits = f"{len(ran & every)} of {len(every)}"
+            lines.append((_title(method), model, f"{len(seeds)}", spread, splits))
+    headings = ("method", "model", "tables", "seeds a table", "splits")
+    return Grid("Who ran where", "", headings, lines)
+
+
+def tables_of_few_rows(results: Sequence[ArenaResult]) -> list[str]:
+    """Those with so few training and calibration rows that LVD calibrates across in more folds."""
+    n_tested = {one.table: one.rows for one in results if one.method == REFERENCE and not one.error}
+    return [table for table, rows in n_tested.items() if (TEST_SHARE - 1) * rows < MANY_ROWS]
 
 
 def failures_grid(results: Sequence[ArenaResult]) -> Grid:
-    """What failed, the same reason once for each method and model."""
+    """What failed, with each reason once per method and model."""
     failed = grouped((one for one in results if one.error), attrgetter("method", "model", "error"))
     lines = [
         (_title(method), model, ", ".join(dict.fromkeys(one.table for one in same)), f"{len(same)}", reason)
@@ -203,7 +224,7 @@ def failures_grid(results: Sequence[ArenaResult]) -> Grid:
 
 
 def _short_grid(board: ArenaBoard) -> Grid:
-    """The best by score, split conformal among them in any case."""
+    """The best methods by score, always including split conformal."""
     best = board.complete[:SHORT_LINES]
     if REFERENCE not in {row.method for row in best}:
         best[-1:] = [row for row in board.complete if row.method == REFERENCE]
@@ -215,19 +236,20 @@ def _short_grid(board: ArenaBoard) -> Grid:
             *(_percent(row.mean(name)) for name in ("coverage", "worst_slab", "finite")),
             f"{row.wins} : {row.losses}",
             f"{row.worst:.2f}",
+            f"{row.splits}",
             figure_text(row.mean("fit_seconds"), ".1f"),
         ]
         for row in best
     ]
     headings = (
         *("method", "score", "ERT", "MCR", "slab", "finite"),
-        *("tables won : lost against split", "worst table", "fit s"),
+        *("tables won : lost against split", "worst table", "splits", "fit s"),
     )
     return Grid(f"The best by score, {board.model}, {board.level:.0%}", "", headings, rows)
 
 
 def _sentences(board: ArenaBoard) -> list[str]:
-    """Who should take what, from the figures."""
+    """Recommendations derived from the figures."""
     by_score, with_ert = board.complete[0], [row for row in board.complete if not math.isnan(row.ert)]
     lines = [
         f"**Sharpest: {_title(by_score.method)}**, {by_score.score:.3f} of split conformal's interval score."
@@ -239,7 +261,7 @@ def _sentences(board: ArenaBoard) -> list[str]:
 
 
 def _claims(board: ArenaBoard) -> list[str]:
-    """Whether LVD's default is first among the methods like it, and its crossed form among all."""
+    """Whether LVD's default ranks first among methods like it, and its crossed form among all."""
     return [
         _claim(board, ours, rivals, among)
         for ours, rivals, among in (
@@ -255,7 +277,7 @@ def _claims(board: ArenaBoard) -> list[str]:
 
 
 def _part_grid(board: ArenaBoard) -> Grid:
-    """Methods that ran on a part of the tables, beside LVD on the tables and seeds that both have."""
+    """Methods that ran on some of the tables, compared with LVD on the tables and seeds they share."""
     ran = [row for row in board.standings if row not in board.complete and not CONTESTANTS[row.method].ours]
     lines = []
     for row in ran:
@@ -266,6 +288,7 @@ def _part_grid(board: ArenaBoard) -> Grid:
             [
                 _title(row.method),
                 f"{len(row.pairs)}",
+                f"{row.splits}",
                 f"{row.score:.3f}",
                 *(
                     text
@@ -285,6 +308,7 @@ def _part_grid(board: ArenaBoard) -> Grid:
     headings = (
         "method",
         "tables",
+        "splits",
         "score",
         *(text for name in names for text in (f"{name} to it", "won : lost")),
     )
@@ -292,7 +316,7 @@ def _part_grid(board: ArenaBoard) -> Grid:
 
 
 def _claim(board: ArenaBoard, ours: str, methods: Sequence[str], among: str) -> str:
-    """The place of a form of LVD by score among these methods, LVD's other forms aside, beside the best of them."""
+    """The rank of a form of LVD by score among these methods, excluding its other forms, and the best of them."""
     rivals = [method for method in methods if not CONTESTANTS[method].ours]
     if not rivals:
         return f"**{_title(ours)}** has no rival here."
@@ -301,13 +325,14 @@ def _claim(board: ArenaBoard, ours: str, methods: Sequence[str], among: str) -> 
     return (
         f"**{_title(ours)}** is {'first' if place == 1 else f'number {place}'} of {len(rivals) + 1} {among}, LVD's "
         f"other forms aside. Its score is {against.ratio:.3f} times that of the best rival, {_title(rivals[0])} "
-        f"({_band_text(against.band, '.3f')}), better on {against.wins} of {len(board.tables)} tables and worse on "
-        f"{against.losses}."
+        f"({_band_text(against.band, '.3f')}) on the {against.splits} "
+        f"{'split' if against.splits == 1 else 'splits'} that both have, better on "
+        f"{against.wins} of {len(board.tables)} tables and worse on {against.losses}."
     )
 
 
 def choices_grid(boards: Sequence[ArenaBoard]) -> Grid:
-    """Which method the figures are for, by what is wanted, with its score and excess risk; one column a model."""
+    """The best method for each need, with its score and excess risk, in one column per model."""
 
     def best(board: ArenaBoard, choose: Wish) -> str:
         for row in choose(board):
@@ -349,11 +374,11 @@ WANTED: dict[str, Wish] = {
         board.among(lambda rows: rows > LARGE_TABLE).complete
     ),
 }
-"""What somebody may want of a method, and the standings that it leaves, the best first."""
+"""What a user may need from a method, and the standings that meet it, the best first."""
 
 
 def outside_grid(board: ArenaBoard) -> Grid:
-    """What became of rows from outside: the share flagged, and the coverage of what is not."""
+    """What happened to out-of-distribution rows: the share flagged, and the coverage of the rest."""
     tables = list(dict.fromkeys(table for table, _ in board.outside))
     lines = []
     for row in board.standings if tables else []:
@@ -372,18 +397,21 @@ def outside_grid(board: ArenaBoard) -> Grid:
 
 
 def _losses_grid(board: ArenaBoard) -> Grid:
-    """The tables where some other method has a better score than LVD's default."""
+    """The tables where another method has a better score than LVD's default."""
     rivals = [method for method in board.methods if not CONTESTANTS[method].ours]
     rows = []
     for table in board.tables:
-        ours, scores = board.score(table, DEFAULT), {name: board.score(table, name) for name in rivals}
-        best = min((name for name in rivals if not math.isnan(scores[name])), key=scores.__getitem__)
-        if scores[best] < (1 - TIE) * ours:
-            rows.append((table, f"{ours:.3f}", _title(best), f"{scores[best]:.3f}"))
+        both = {name: board.scores(table, DEFAULT, name) for name in rivals}  # on the seeds that both have
+        ran = {name: theirs / ours for name, (ours, theirs) in both.items() if not math.isnan(theirs)}
+        if ran and ran[best := min(ran, key=ran.__getitem__)] < 1 - TIE:
+            ours, theirs = both[best]
+            rows.append((table, f"{ours:.3f}", _title(best), f"{theirs:.3f}"))
     if DEFAULT not in board.methods:
         caption = "LVD did not run; see below."
     elif rows:
-        caption = "Against the best other method of each table, chosen after the fact."
+        caption = (
+            "Against the best other method of each table, chosen after the fact, on the seeds that both have."
+        )
     else:
         caption = "On no table."
     headings = ("table", "LVD's score", "best other method", "its score")
@@ -393,8 +421,8 @@ def _losses_grid(board: ArenaBoard) -> Grid:
 def _full_grid(board: ArenaBoard) -> Grid:
     """All measures of all methods."""
     headings = (
-        "method", "tables", "finite", "known", "MCR", "TCR", "slab", "group", "width", "median", "score", "band",
-        "worst table", "ERT", "ERT band", "under", "over", "AUROC", "width-error", "way", "rank", "fit s",
+        "method", "tables", "splits", "finite", "known", "MCR", "TCR", "slab", "group", "width", "median", "score",
+        "band", "worst table", "ERT", "ERT band", "under", "over", "AUROC", "width-error", "way", "rank", "fit s",
         "predict s",
     )  # fmt: skip
     shares = ("finite", "known", "coverage", "tail_coverage", "worst_slab")
@@ -402,6 +430,7 @@ def _full_grid(board: ArenaBoard) -> Grid:
         (
             _title(row.method),
             f"{len(row.pairs)}",
+            f"{row.splits}",
             *(_percent(share) for share in (*map(row.mean, shares), row.lowest_group)),
             *(figure_text(row.relative(name), ".3f") for name in ("width", "median_width", "winkler")),
             _band_text(row.score_band, ".2f"),

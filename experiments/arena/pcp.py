@@ -1,7 +1,7 @@
-"""Posterior conformal prediction (Zhang and Candès 2024), with a mixture that is fixed by the training rows.
+"""Posterior conformal prediction (Zhang and Candès 2024), with a mixture fixed by the training rows.
 
-The authors fit the mixture again for every test row; here hyperparameters and mixture come from the training rows
-and their held-out errors, so that all calibration rows calibrate and the marginal promise is exact.
+The authors refit the mixture for every test row; here hyperparameters and mixture come from the training rows
+and their out-of-fold errors, so that all calibration rows calibrate and the marginal guarantee is exact.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FLOOR = 1e-8
 
 @dataclass(frozen=True, eq=False)
 class PosteriorMixture:
-    """How likely each of K kinds of error distribution is at a row, and how many draws of the kind are compared."""
+    """The probabilities of K types of error distribution at a row, and how many draws of the type to compare."""
 
     mean: Float[NDArray, "p"]
     scale: Float[NDArray, "p"]
@@ -38,7 +38,7 @@ class PosteriorMixture:
     n_draws: int
 
     def shares(self, X: Float[NDArray, "n p"]) -> Float[NDArray, "n k"]:
-        """The posterior over kinds: rows of a simplex."""
+        """The posterior over types: points on the simplex."""
         below = _share_below(_with_one((X - self.mean) / self.scale) @ self.ratios)
         steps = ALTERNATIONS * MIRROR_STEPS
         return np.exp(_mirror((below - self.centre) / self.spread, self.parts, steps=steps))
@@ -47,10 +47,10 @@ class PosteriorMixture:
 def fit_mixture(
     X: Float[NDArray, "n p"], errors: Float[NDArray, "n"], n_calib: int, seed: int
 ) -> PosteriorMixture:
-    """The mixture of the absolute errors of the training rows.
+    """Fit the mixture to the absolute errors of the training rows.
 
-    How many draws are compared is chosen on as many rows as will calibrate, 1,000 at most: the authors' 1,000 rows
-    would choose too many for a small calibration set, and make many intervals infinite.
+    The number of draws is chosen on as many rows as will calibrate, at most 1,000: with the authors' 1,000 rows
+    it would be too large for a small calibration set, and many intervals would be infinite.
     """
     rng = np.random.default_rng(seed)
     mean, scale = X.mean(axis=0), np.maximum(X.std(axis=0), 1e-12)
@@ -74,7 +74,7 @@ def posterior_radius(
     level: float,
     seed: int,
 ) -> Float[NDArray, "n"]:
-    """The weighted quantile of the scores for each row, whose own weight sits at +inf."""
+    """The weighted quantile of the scores for each row, whose own weight is at +inf."""
     rng, shares = np.random.default_rng(seed), mixture.shares(X)
     draws = rng.multinomial(mixture.n_draws, shares / shares.sum(axis=1, keepdims=True))
     order = np.argsort(scores, kind="stable")
@@ -91,7 +91,7 @@ def _with_one(Z: Float[NDArray, "n p"]) -> Float[NDArray, "n p1"]:
 
 
 def _share_below(ratio: Float[NDArray, "n *k"]) -> Float[NDArray, "n *k"]:
-    """From the ratio of densities to a number in [0, 1): how likely the error is small."""
+    """Map the density ratio to [0, 1): the probability of a small error."""
     positive = np.maximum(ratio, 0.0)
     return positive / (1.0 + positive)
 
@@ -99,7 +99,7 @@ def _share_below(ratio: Float[NDArray, "n *k"]) -> Float[NDArray, "n *k"]:
 def _density_ratio(
     Z: Float[NDArray, "n p1"], below: NDArray, seed: int
 ) -> tuple[Float[NDArray, "p1"], Float[NDArray, "n"]]:
-    """Coefficients of the least-squares density ratio, and held-out answers, at the penalty of the best AUC."""
+    """Coefficients and held-out predictions of the least-squares density ratio, at the penalty of the best AUC."""
     held_out = np.empty((len(Z), len(PENALTIES)))
     n_folds = min(AUC_FOLDS, len(Z))
     for inside, outside in KFold(n_folds, shuffle=True, random_state=seed).split(Z):
@@ -111,7 +111,7 @@ def _density_ratio(
 
 
 def _ridge(Z: Float[NDArray, "n p1"], below: NDArray) -> Float[NDArray, "p1 l"]:
-    """(Z_a' Z_a / n_a + penalty I)^-1 mean(Z_b), a the rows above the threshold, for all penalties at once."""
+    """(Z_a' Z_a / n_a + penalty I)^-1 mean(Z_b), with a the rows above the threshold, for all penalties at once."""
     above = Z[~below]
     values, vectors = np.linalg.eigh(above.T @ above / max(len(above), 1))
     target = vectors.T @ Z[below].mean(axis=0)
@@ -125,7 +125,7 @@ def _mirror(
     steps: int,
     start: Float[NDArray, "n k"] | None = None,
 ) -> Float[NDArray, "n k"]:
-    """Logarithms of the weights on the simplex that bring ``W @ parts`` close to E, by mirror descent."""
+    """Log weights on the simplex that bring ``W @ parts`` close to E, by mirror descent."""
     if start is None:
         start = log_softmax(-0.5 * np.square(E[:, None] - parts).sum(axis=2), axis=1)
     log_weights = start
@@ -168,7 +168,7 @@ def _spread_out(E: Float[NDArray, "n t"], k: int, rng: np.random.Generator) -> F
 
 
 def _choose_parts(E: Float[NDArray, "n t"], rng: np.random.Generator) -> Float[NDArray, "k t"]:
-    """As many parts as still explain more of E."""
+    """The number of parts, increased as long as it explains more of E."""
     parts, explained = _factorize(E, 2, rng)
     for k in range(3, MOST_PARTS + 1):
         more, now = _factorize(E, k, rng)
@@ -180,7 +180,7 @@ def _choose_parts(E: Float[NDArray, "n t"], rng: np.random.Generator) -> Float[N
 
 
 def _choose_draws(shares: Float[NDArray, "n k"]) -> int:
-    """The fewest draws that make few enough rows similar, and each row heavy enough to itself, by bisection."""
+    """The fewest draws that make few enough rows similar, and each row's own weight high enough, by bisection."""
     log_shares = np.log(np.maximum(shares, FLOOR))
 
     def enough(n_draws: float) -> bool:

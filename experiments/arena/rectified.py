@@ -1,8 +1,8 @@
 """Rectified conformal prediction (RCP 2025), and its form weighted by the density around the quantile (CPCP 2025).
 
-A network tau(x) learns the quantile of the held-out absolute errors; the score is |error| - tau(x). The authors
-take the rows for the network from the calibration set; here they are the training rows, so that all calibration
-rows calibrate.
+A network tau(x) learns the quantile of the out-of-fold absolute errors; the score is |error| - tau(x). The
+authors train it on part of the calibration set; here it uses the training rows, so that all calibration rows
+calibrate.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from lvd.models.scaling import mean_and_scale
 
 HIDDEN, LEARNING_RATE, BATCH = 256, 2e-3, 1024
 EPOCHS, PATIENCE, HELD_OUT = 200, 50, 0.1
-"""So many epochs in each of CPCP's two stages; RCP's one stage gets up to as many as both, and a tenth of its rows
-tells where it stops: twice as many epochs on all rows overfit more often than not."""
+"""The epochs in each of CPCP's two stages. RCP's single stage gets at most as many as both, with early stopping
+on a tenth of its rows: twice as many epochs on all rows usually overfits."""
 STEP = 0.02
-"""How far from the level the two quantiles lie between which the density is measured."""
+"""The distance from the level of the two quantiles between which the density is measured."""
 CLIP, MIX, LEAST_GAP = 5.0, 0.5, 1e-4
 
 Quantile = Callable[[Float[NDArray, "n p"]], Float[NDArray, "n"]]
@@ -32,7 +32,7 @@ Quantile = Callable[[Float[NDArray, "n p"]], Float[NDArray, "n"]]
 def learn_quantile(
     X: Float[NDArray, "n p"], errors: Float[NDArray, "n"], level: float, seed: int, *, weighted: bool
 ) -> Quantile:
-    """The network's quantile of absolute errors, not below 1e-4 of their mean; `weighted` is CPCP's, else RCP's."""
+    """The network's quantile of absolute errors, at least 1e-4 of their mean; `weighted` is CPCP, otherwise RCP."""
     generator = torch.Generator().manual_seed(seed)
     mean, scale = mean_and_scale(X)
     unit = float(errors.mean()) or 1.0
@@ -74,7 +74,7 @@ def learn_quantile(
 
 
 class _Quantiles(nn.Module):
-    """A trunk with three heads: the quantile, and how far the ones below and above it are."""
+    """A shared trunk with three heads: the quantile, and the distances to the ones below and above it."""
 
     def __init__(self, n_inputs: int, generator: torch.Generator) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class _Quantiles(nn.Module):
             nn.Linear(n_inputs, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, HIDDEN), nn.ReLU()
         )
         self.centre, self.gaps = nn.Linear(HIDDEN, 1), nn.Linear(HIDDEN, 2)
-        for parameter in self.parameters():  # torch's own bounds, from this generator
+        for parameter in self.parameters():  # torch's default bounds, drawn from this generator
             fan_in = parameter.shape[1] if parameter.ndim == 2 else HIDDEN
             nn.init.uniform_(parameter, -(fan_in**-0.5), fan_in**-0.5, generator=generator)
 
@@ -106,7 +106,7 @@ def _train(
     *,
     held_out: float = 0.0,
 ) -> None:
-    """Adam, until the loss on rows held out, if any, has not fallen for a while; the best weights are kept."""
+    """Adam with early stopping on held-out rows, if any; the best weights are kept."""
     optimizer = torch.optim.Adam(learner.parameters(), lr=LEARNING_RATE)
     order = torch.randperm(n_rows, generator=generator)
     judged, learned = order.tensor_split([int(held_out * n_rows)])

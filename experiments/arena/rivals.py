@@ -1,5 +1,5 @@
-"""The methods of other packages: crepes and MAPIE around the shared model, fed with held-out errors, and forests of
-quantiles."""
+"""Methods from other packages: crepes and MAPIE around the shared model, using out-of-fold errors, and quantile
+forests."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ MAPIE_FEATURES = 5
 
 
 class TrainedRegressor(RegressorMixin, BaseEstimator):
-    """The shared model as packages want an estimator that is fitted already."""
+    """The shared model in the form that packages expect of a fitted estimator."""
 
-    fitted_: ClassVar[bool] = True  # what MAPIE looks for
+    fitted_: ClassVar[bool] = True  # MAPIE checks for it
 
     def __init__(self, function: Callable[[NDArray], NDArray]) -> None:
         self.function = function
 
     def fit(self, X: NDArray, y: NDArray) -> TrainedRegressor:
-        """Nothing to train."""
+        """Do nothing: the model is already trained."""
         return self
 
     def predict(self, X: NDArray) -> Float[NDArray, "n"]:
@@ -42,7 +42,7 @@ class TrainedRegressor(RegressorMixin, BaseEstimator):
 
 
 def crepes_normalized(split: ArenaSplit, level: float) -> ToIntervals:
-    """Errors in units of crepes' difficulty."""
+    """Errors divided by crepes' difficulty."""
     from crepes import ConformalRegressor
 
     difficulty, predict = _difficulty(split), split.predict
@@ -51,7 +51,7 @@ def crepes_normalized(split: ArenaSplit, level: float) -> ToIntervals:
 
 
 def crepes_mondrian(split: ArenaSplit, level: float, X_cut: NDArray | None = None) -> ToIntervals:
-    """A conformal regressor in each of five bins of difficulty, cut at quantiles of training rows or `X_cut`."""
+    """A conformal regressor in each of five bins of difficulty, cut at quantiles over training rows or `X_cut`."""
     from crepes import ConformalRegressor
 
     difficulty, predict = _difficulty(split), split.predict
@@ -98,7 +98,7 @@ def mapie_conditional(split: ArenaSplit, level: float) -> ToIntervals:
 
 
 def forest_cqr(split: ArenaSplit, level: float) -> ToIntervals:
-    """Conformalized quantile regression around a quantile forest, which holds all levels."""
+    """Conformalized quantile regression around a quantile forest, which serves all levels."""
     from quantile_forest import RandomForestQuantileRegressor
 
     def learn() -> Any:
@@ -113,7 +113,7 @@ def forest_cqr(split: ArenaSplit, level: float) -> ToIntervals:
 
 
 def lightgbm_cqr(split: ArenaSplit, level: float) -> ToIntervals:
-    """Conformalized quantile regression around LightGBM's quantiles, stopped by rows held out."""
+    """Conformalized quantile regression around LightGBM's quantiles, with early stopping on held-out rows."""
     import lightgbm
 
     X, y = split.X_train, split.y_train
@@ -145,7 +145,7 @@ def lightgbm_cqr(split: ArenaSplit, level: float) -> ToIntervals:
 
 
 def _difficulty(split: ArenaSplit) -> Callable[[NDArray], Float[NDArray, "n"]]:
-    """crepes' difficulty of rows: the mean held-out error of the nearest training rows."""
+    """crepes' difficulty of rows: the mean out-of-fold error of the nearest training rows."""
     from crepes.extras import DifficultyEstimator
 
     def learn() -> tuple[Any, Any]:
@@ -161,6 +161,6 @@ def _difficulty(split: ArenaSplit) -> Callable[[NDArray], Float[NDArray, "n"]]:
 
 
 def _in_order(intervals: Float[NDArray, "n 2"]) -> Float[NDArray, "n 2"]:
-    """An empty set shrinks to its middle."""
+    """An interval with crossed ends shrinks to its midpoint."""
     empty = intervals[:, :1] > intervals[:, 1:]
     return np.where(empty, intervals.mean(axis=1, keepdims=True), intervals)

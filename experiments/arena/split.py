@@ -1,4 +1,4 @@
-"""One split of a table of the arena with one model, trained once for all contestants."""
+"""One split of an arena table with one model, trained once for all contestants."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ MOST_OUTSIDE = 1000
 
 
 class SharedModel(Model, BaseEstimator):
-    """A model whose training and answers are shared by all its copies: equal rows are learned and asked once.
+    """A model whose training and predictions are shared by all copies: equal rows are processed once.
 
-    Every copy counts in full in the seconds that :class:`Stages` tells.
+    Each copy is charged the full seconds that :class:`Stages` reports.
     """
 
     def __init__(self, model: Model, stages: Stages) -> None:
@@ -39,32 +39,32 @@ class SharedModel(Model, BaseEstimator):
 
     @property
     def interpolates(self) -> bool:
-        """As the model does."""
+        """Whether the wrapped model interpolates."""
         return self.model.interpolates
 
     def check(self, X: ArrayLike) -> Any:
-        """What the model accepts."""
+        """Check the inputs as the wrapped model does."""
         return self.model.check(X)
 
     def same_case(self, X: Any) -> NDArray:
-        """As the model has it."""
+        """The case labels of the wrapped model."""
         return self.model.same_case(X)
 
     def fit(self, X: Any, y: Float[NDArray, "n t"]) -> SharedModel:
-        """Train a copy, or find it trained on these rows."""
+        """Train a copy, or reuse one trained on these rows."""
         self.key_ = f"fit {digest(X, y)}"
         self.fitted_ = self.stages.once(self.key_, lambda: clone(self.model).fit(X, y))
         return self
 
     def evaluate(self, X: Any) -> Evaluation:
-        """The trained copy's answer."""
+        """The trained copy's evaluation."""
         return self.stages.once(f"{self.key_} {digest(X)}", lambda: self.fitted_.evaluate(X))
 
 
 class ArenaSplit:
-    """Training, calibration and test rows of a seed, and the model that post hoc contestants share.
+    """Training, calibration and test rows of a seed, and the model shared by post hoc contestants.
 
-    Rows from outside, where the table has any, are in none of the three parts.
+    Out-of-distribution rows, if the table has any, are in none of the three parts.
     """
 
     def __init__(self, table: ArenaTable, model: str, seed: int) -> None:
@@ -81,40 +81,40 @@ class ArenaSplit:
 
     @property
     def place(self) -> tuple[str, str, int]:
-        """What names it in results: table, model and seed."""
+        """Its key in the results: table, model and seed."""
         return self.table.name, self.model, self.seed
 
     @property
     def estimator(self) -> SharedModel:
-        """The shared model, as an estimator that is yet to be fitted."""
+        """The shared model as an unfitted estimator."""
         if self.model == "network":
             return SharedModel(NetRegressor(device="cpu", random_state=self.seed), self.stages)
         return SharedModel(as_model(HistGradientBoostingRegressor(random_state=self.seed)), self.stages)
 
     @property
     def rows_but_test(self) -> tuple[Float[NDArray, "n p"], Float[NDArray, "n"]]:
-        """Training and calibration rows, for methods that train and calibrate on the same ones."""
+        """Training and calibration rows, for methods that use the same rows for both."""
         return np.concatenate([self.X_train, self.X_calib]), np.concatenate([self.y_train, self.y_calib])
 
     @property
     def held_out_errors(self) -> Float[NDArray, "n"]:
-        """Absolute errors of the training rows by models that have not seen them."""
+        """The absolute out-of-fold errors of the training rows."""
         return np.abs(self.y_train - self.held_out)
 
     @property
     def calib_errors(self) -> Float[NDArray, "m"]:
-        """Errors of the calibration rows, with their sign."""
+        """The signed errors of the calibration rows."""
         return self.y_calib - self.predict(self.X_calib)
 
     @property
     def predict(self) -> Callable[[Float[NDArray, "n p"]], Float[NDArray, "n"]]:
-        """The shared model's predictions; who takes this function is counted the training, who calls it is not."""
+        """The shared model's predictions; obtaining this function is charged the training, calling it is not."""
         model = self.estimator.fit(self.X_train, self.y_train[:, None])
         return lambda X: model.evaluate(X).y_pred[:, 0]
 
     @property
     def held_out(self) -> Float[NDArray, "n"]:
-        """Predictions of the training rows by models that have not seen them, each trained without a fold."""
+        """Out-of-fold predictions of the training rows."""
 
         def predict() -> Float[NDArray, "n"]:
             y_pred, y = np.empty(len(self.y_train)), self.y_train[:, None]
@@ -127,7 +127,7 @@ class ArenaSplit:
 
 
 def digest(*arrays: NDArray) -> str:
-    """A name for these numbers."""
+    """A digest of these numbers."""
     content = hashlib.blake2b(digest_size=16)
     for array in arrays:
         content.update(str(array.shape).encode() + np.ascontiguousarray(array).tobytes())

@@ -1,4 +1,4 @@
-"""What the arena's results say together: geometric means over tables with intervals, ranks, wins and losses."""
+"""Summaries of the arena's results: geometric means over tables with intervals, ranks, wins and losses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lvd._typing import Float, NDArray
 REFERENCE = "split"
 RESAMPLES = 1000
 TEST_SHARE = 5
-"""A table has so many times as many rows as are tested."""
+"""The number of rows in a table relative to its test rows."""
 TIE = 0.005
 """Scores that differ by less than this share are a tie."""
 
@@ -29,19 +29,23 @@ Pair: TypeAlias = tuple[list[ArenaResult], list[ArenaResult]]
 
 @dataclass(frozen=True)
 class Comparison:
-    """The geometric mean over tables of the ratio of two scores, its 95% interval, and tables won and lost."""
+    """The geometric mean over tables of the ratio of two scores, its 95% interval, and tables won and lost.
+
+    `splits` says how many pairs of a table and a seed both methods ran on, from which all of it is.
+    """
 
     ratio: float
     band: tuple[float, float]
     wins: int
     losses: int
+    splits: int
 
 
 class ArenaBoard:
-    """The results of one model at one level, by table and method, without those that failed."""
+    """The results of one model at one level, by table and method, without failures."""
 
     def __init__(self, results: Results, model: str, level: float, outside: Container[str] = ()) -> None:
-        """Tables whose names are in `outside` are kept apart: they are about rows from there."""
+        """Tables named in `outside` are kept separate: they measure out-of-distribution rows."""
         chosen = [one for one in results if one.model == model and one.level == level and not one.error]
         self.model, self.level = model, level
         place = attrgetter("table", "method")
@@ -51,7 +55,7 @@ class ArenaBoard:
         self.methods = list(dict.fromkeys(method for _, method in self.cells))
 
     def among(self, wanted: Callable[[int], bool]) -> ArenaBoard:
-        """The board of those tables alone whose number of rows is wanted."""
+        """The board restricted to tables with the wanted number of rows."""
         n_tested = {table: max(one.rows for one in self.cells[table, REFERENCE]) for table in self.tables}
         kept = [
             one
@@ -62,8 +66,13 @@ class ArenaBoard:
         return ArenaBoard(kept, self.model, self.level)
 
     def score(self, table: str, method: str) -> float:
-        """Mean Winkler score relative to split conformal's of the same seeds; NaN where the method did not run."""
+        """Mean Winkler score relative to split conformal's on the same seeds; NaN if the method did not run."""
         return _ratio(*self.paired(table, method), "winkler")
+
+    def scores(self, table: str, *methods: str) -> list[float]:
+        """As :meth:`score` for several methods, on the seeds that all of them have; NaN if there is none."""
+        *ours, reference = self.shared(table, *methods, REFERENCE)
+        return [_ratio(one, reference, "winkler") for one in ours]
 
     @cached_property
     def standings(self) -> list[ArenaStanding]:
@@ -74,11 +83,11 @@ class ArenaBoard:
 
     @property
     def complete(self) -> list[ArenaStanding]:
-        """The standings of the methods that ran on all tables, which alone can be told to be better than others."""
+        """The standings of the methods that ran on all tables; only these can be ranked."""
         return [row for row in self.standings if len(row.pairs) == len(self.tables)]
 
     def ranks(self) -> dict[str, float]:
-        """Mean ranks by score, of the methods that ran on all tables."""
+        """Mean ranks by score among the methods that ran on all tables."""
         scores = {method: [self.score(table, method) for table in self.tables] for method in self.methods}
         complete = {method: values for method, values in scores.items() if not np.isnan(values).any()}
         if not complete:
@@ -87,7 +96,7 @@ class ArenaBoard:
         return dict(zip(complete, ranks.tolist(), strict=True))
 
     def critical_difference(self) -> float:
-        """Nemenyi's: mean ranks further apart than this differ at 5%."""
+        """Nemenyi's critical difference: mean ranks further apart than this differ at the 5% level."""
         k, n = len(self.ranks()), len(self.tables)
         if k < 2 or n < 2:
             return math.nan
@@ -95,37 +104,47 @@ class ArenaBoard:
         return quantile * math.sqrt(k * (k + 1) / (6.0 * n))
 
     def duel(self, method: str, other: str) -> tuple[int, int]:
-        """On how many tables `method` has the lower, and the higher score; ties are neither."""
-        pairs = [(self.score(table, method), self.score(table, other)) for table in self.tables]
+        """The number of tables on which `method` has the lower, and the higher score on common seeds, without
+        ties."""
+        pairs = [
+            [_mean_of(side, "winkler") for side in self.paired(table, method, other)] for table in self.tables
+        ]
         wins = sum(one < (1 - TIE) * two for one, two in pairs)
         return wins, sum(two < (1 - TIE) * one for one, two in pairs)
 
     def compare(self, method: str, other: str) -> Comparison:
-        """How the score of `method` relates to that of `other`, on tables and seeds where both ran."""
+        """Compare the scores of `method` and `other` on the tables and seeds where both ran."""
         pairs = [pair for table in self.tables if (pair := self.paired(table, method, other))[0]]
         ratio = geometric_mean([_ratio(*pair, "winkler") for pair in pairs])
-        return Comparison(ratio, _band(pairs, "winkler", relative=True), *self.duel(method, other))
+        splits = sum(len(ours) for ours, _ in pairs)
+        return Comparison(ratio, _band(pairs, "winkler", relative=True), *self.duel(method, other), splits)
 
     def paired(self, table: str, method: str, other: str = REFERENCE) -> Pair:
-        """The method's results and those of another, else split conformal's, of the same seeds."""
-        ours = {one.seed: one for one in self.cells.get((table, method), [])}
-        reference = {one.seed: one for one in self.cells.get((table, other), [])}
-        seeds = sorted(ours.keys() & reference.keys())
-        return [ours[seed] for seed in seeds], [reference[seed] for seed in seeds]
+        """The method's results and those of another, by default split conformal, on the same seeds."""
+        ours, reference = self.shared(table, method, other)
+        return ours, reference
+
+    def shared(self, table: str, *methods: str) -> list[list[ArenaResult]]:
+        """The results of each method on the seeds that all of them have."""
+        by_seed = [{one.seed: one for one in self.cells.get((table, method), [])} for method in methods]
+        seeds = sorted(set.intersection(*(set(ran) for ran in by_seed)))
+        return [[ran[seed] for seed in seeds] for ran in by_seed]
 
 
 class ArenaStanding:
     """One method of a board, over the tables where it and split conformal ran with the same seeds.
 
-    `score` is the geometric mean over tables, so that no table decides it, and `worst` the largest of a table.
-    `score_band` and `ert_band` are 95% bootstrap intervals over tables and the seeds in them. `rank` is the mean
-    rank by score among the methods that ran on all tables, NaN for the others. `way` is how much of the way from
-    split conformal to the floor it goes where the truth is known.
+    `score` is the geometric mean over tables, so that no table dominates, and `worst` the largest of a table.
+    `score_band` and `ert_band` are 95% bootstrap intervals over tables and the seeds in them. `rank` is the
+    mean rank by score among the methods that ran on all tables, NaN for the others. `splits` counts the pairs
+    of table and seed behind all of it. `way` is the share of the gap between split conformal and the floor that
+    it closes, if the truth is known.
     """
 
     def __init__(self, board: ArenaBoard, method: str, rank: float) -> None:
         self.method, self.rank = method, rank
         self.pairs = [pair for table in board.tables if (pair := board.paired(table, method))[0]]
+        self.splits = sum(len(ours) for ours, _ in self.pairs)
         self.wins, self.losses = board.duel(method, REFERENCE)
         self.score, self.score_band = self.relative("winkler"), _band(self.pairs, "winkler", relative=True)
         self.worst = max((_ratio(*pair, "winkler") for pair in self.pairs), default=math.nan)
@@ -138,12 +157,12 @@ class ArenaStanding:
         return nan_mean([_mean_of(ours, name) for ours, _ in self.pairs])
 
     def relative(self, name: str) -> float:
-        """The geometric mean over tables of the same relative to split conformal's of the same seeds."""
+        """The geometric mean over tables, relative to split conformal's on the same seeds."""
         return geometric_mean([_ratio(*pair, name) for pair in self.pairs])
 
 
 def _band(pairs: Sequence[Pair], name: str, *, relative: bool) -> tuple[float, float]:
-    """The 95% interval of a measure's mean over tables, of ratios the geometric one; tables and seeds are drawn."""
+    """The 95% bootstrap interval, over tables and seeds, of a measure's mean (geometric for ratios)."""
     rng = np.random.default_rng(0)
     tables = []
     for ours, reference in pairs:
@@ -163,13 +182,13 @@ def _band(pairs: Sequence[Pair], name: str, *, relative: bool) -> tuple[float, f
 
 
 def geometric_mean(ratios: Sequence[float]) -> float:
-    """The geometric mean of what is not NaN."""
+    """The geometric mean of the values that are not NaN."""
     known = [math.log(ratio) if ratio > 0 else -math.inf for ratio in ratios if not math.isnan(ratio)]
     return math.exp(float(np.mean(known))) if known else math.nan
 
 
 def nan_mean(values: Sequence[float]) -> float:
-    """The mean of what is not NaN."""
+    """The mean of the values that are not NaN."""
     known = [value for value in values if not math.isnan(value)]
     return float(np.mean(known)) if known else math.nan
 
@@ -183,6 +202,6 @@ def _ratio(ours: Results, reference: Results, name: str) -> float:
 
 
 def _way(ours: Results, reference: Results) -> float:
-    """(split - method) / (split - floor) of mean scores; NaN where the truth is not known."""
+    """(split - method) / (split - floor) of mean scores; NaN if the truth is not known."""
     start, floor = (_mean_of(reference, name) for name in ("winkler", "floor"))
     return (start - _mean_of(ours, "winkler")) / (start - floor)

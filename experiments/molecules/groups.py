@@ -1,4 +1,4 @@
-"""The functional groups of the paper's molecules, and which molecule has which."""
+"""The paper's functional groups, and which molecules contain them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from lvd.molecules.smiles import parse_smiles
 
 @dataclass(frozen=True)
 class FunctionalGroup:
-    """A group of the paper's table: the text that the paper looked for in the SMILES, and its SMARTS pattern.
+    """A group of the paper's table: the text that the paper searched for in the SMILES, and its SMARTS pattern.
 
-    ``COC`` is found in ``C1OC1`` but not in ``O(C)C``: the text depends on how a molecule is written down, the
+    ``COC`` is found in ``C1OC1`` but not in ``O(C)C``: the text depends on how a molecule is written, the
     pattern does not.
     """
 
@@ -45,7 +45,7 @@ RULES = {
     "molecule": "the molecule has the group, judged by its SMARTS pattern",
 }
 Presence = dict[tuple[str, str], NDArray]
-"""For each rule and group which rows of a table belong to it."""
+"""For each rule and group, which rows of a table belong to it."""
 
 
 def group_members(smiles: NDArray) -> Presence:

@@ -31,8 +31,8 @@ def write_quantum_page(
     study: Path | None = None,
     questions: Path | None = None,
 ) -> None:
-    """Write the page from results on QM8 and QM9, and from counts within functional groups, the study of today's
-    methods and answers to questions about printed figures where there are some."""
+    """Write the page from results on QM8 and QM9, counts within functional groups and, if available, the study
+    of today's methods and the answers about printed figures."""
     rows = [row for path in results for row in read_results(path) if has_tasks(row.dataset)]
     calls = [call for path in results for call in read_calls(path)]
     counts = [] if groups is None else read_counts(groups)
@@ -80,7 +80,7 @@ def render_quantum_page(
 
 
 def _seeds(rows: Sequence[Measured], methods: Sequence[str]) -> list[tuple[str, str, list[int]]]:
-    """Protocol, dataset, and how many seeds LVD and each other method were run with."""
+    """Protocol, dataset, and the number of seeds of LVD and every other method."""
 
     def n_seeds(protocol: str, table: str, chosen: Sequence[str]) -> int:
         known = (row for row in rows if row.method in chosen and not row.error)
@@ -92,7 +92,7 @@ def _seeds(rows: Sequence[Measured], methods: Sequence[str]) -> list[tuple[str, 
 
 
 def _scaled_grid(tables: dict[str, ResultTables]) -> Grid:
-    """What standardised targets do to CQR and DE, and what was printed."""
+    """The effect of standardised targets on CQR and DE, and the printed figures."""
     printed = printed_texts("discrimination", "MAD")
     metrics = ("MAD", "MCR", "AUROC")
     return Grid(

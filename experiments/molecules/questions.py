@@ -1,4 +1,4 @@
-"""Where printed figures on molecules may come from, shown from the answers of ``benchmarks.molecule_questions``."""
+"""Possible origins of printed figures on molecules, from the answers of ``benchmarks.molecule_questions``."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from experiments.paper.runs import TASK_TABLES, grouped, table_of, task_of
 from lvd import InputError
 
 MORE = 3054 / 133_885
-"""The share of QM9 that the paper had and our copy lacks."""
+"""The share of QM9 in the paper's copy that ours lacks."""
 DIFFERENCES = "isomers-differences"
 Answers = dict[str, dict[str, float]]
-"""By question and task the mean absolute error, mean over the seeds."""
+"""The mean absolute error by question and task, averaged over the seeds."""
 
 
 def read_answers(path: Path) -> Answers:
-    """Answers as the benchmark writes them; a training that diverged has none."""
+    """Read answers written by the benchmark; diverged trainings have none."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             rows = [row for row in csv.DictReader(file) if row["task"]]
@@ -42,7 +42,7 @@ def read_answers(path: Path) -> Answers:
 
 
 def questions_section(rows: Sequence[Measured], answers: Answers) -> dict[str, Any]:
-    """What a page shows of the answers."""
+    """The section of a page on the answers."""
     return {
         "isomers": isomers_grid(rows, answers),
         "short": short_grids(rows, answers),
@@ -51,7 +51,7 @@ def questions_section(rows: Sequence[Measured], answers: Answers) -> dict[str, A
 
 
 def isomers_grid(rows: Sequence[Measured], answers: Answers) -> Grid | None:
-    """The mean errors on QM9 beside those to expect with molecules under a wrong SMILES among them."""
+    """The mean errors on QM9 next to those expected if some molecules have a wrong SMILES."""
     ours, differences = _our_errors(rows, MAIN_VARIANT), answers.get(DIFFERENCES, {})
     tasks = [task_of(name) for name in ours if task_of(name) in differences]
     if not tasks:
@@ -77,7 +77,7 @@ def isomers_grid(rows: Sequence[Measured], answers: Answers) -> Grid | None:
 
 
 def short_grids(rows: Sequence[Measured], answers: Answers) -> list[Grid]:
-    """CQR's errors after some hundred batches beside the printed ones, task by task, for each table."""
+    """CQR's errors after a few hundred batches next to the printed ones, task by task, for each table."""
     ours, printed = _our_errors(rows, "CQR"), printed_texts("qm_discrimination", "MAD")
     grids = []
     for table in TASK_TABLES:
@@ -100,7 +100,7 @@ def short_grids(rows: Sequence[Measured], answers: Answers) -> list[Grid]:
 
 
 def ensembles_grid(rows: Sequence[Measured], answers: Answers) -> Grid | None:
-    """The same of a deep ensemble's network, mean over the tasks, with two ways to make a variance of an output."""
+    """The same for a deep ensemble's network, mean over tasks, with two ways to make a variance of an output."""
     ours, printed = _our_errors(rows, "DE"), printed_texts("discrimination", "MAD")
     kinds = {"softplus": "DE", "absolute value": "DE-absolute"}
     short = {
@@ -130,13 +130,13 @@ def ensembles_grid(rows: Sequence[Measured], answers: Answers) -> Grid | None:
 
 
 def _our_errors(rows: Sequence[Measured], method: str) -> dict[str, float]:
-    """By dataset ours under the paper protocol."""
+    """Our errors under the paper protocol, by dataset."""
     found = values_by_dataset(rows, "paper", method, 0.9, "MAD")
     return {dataset: fmean(values) for dataset, values in found.items()}
 
 
 def _short_trainings(answers: Answers, table: str, method: str) -> dict[tuple[float, int], dict[str, float]]:
-    """By learning rate and number of batches the errors of ``short-qm8-CQR-500-0.001`` and the like."""
+    """The errors of ``short-qm8-CQR-500-0.001`` and the like, by learning rate and number of batches."""
     found, prefix = {}, f"short-{table}-{method}-"
     for question, errors in answers.items():
         steps, _, rate = question.removeprefix(prefix).partition("-")

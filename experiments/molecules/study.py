@@ -1,4 +1,4 @@
-"""The methods of today on QM8 and QM9, at random and on unseen scaffolds: their runs, and what is measured."""
+"""Today's methods on QM8 and QM9, with random splits and on unseen scaffolds: their runs and measures."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from lvd._progress import Progress, silent
 from lvd._typing import NDArray
 from lvd._validation import check_choice
 from lvd.intervals import covered, widths
-from lvd.metrics.width import widened_range
+from lvd.metrics.interval_metrics import widened_range
 from lvd.molecules.domain import count_fingerprints
 
 STUDY_METHODS = (*AROUND_MEMBERS, MAIN_VARIANT, "split", HELD_OUT_MADSPLIT, "CQR", "DE")
 STUDY_SPLITS = {"random": "sound", "scaffold": "scaffold"}
-"""Kinds of split, and the protocol of each."""
+"""The kinds of split, with the protocol of each."""
 STUDY_LEVEL = 0.9
 
 
 @dataclass(frozen=True)
 class MoleculeResult:
-    """A method on one task and split; `error` says why it could not run, and then figures are NaN.
+    """A method on one task and split; `error` is the reason for a failure, and then figures are NaN.
 
-    Rates are in percent. `ert` is the L1 excess risk of the target coverage that fingerprints tell, with its parts
-    from molecules judged under- and over-covered. For `score`, that of Winkler, intervals are cut to the range of
-    the training y widened by a tenth, so that an infinite one counts as that range. `groups` holds "covered/rows"
-    for the functional groups, by each of the rules.
+    Rates are in percent. `ert` is the L1 excess risk of the target coverage predicted from fingerprints, with
+    its parts from under- and over-covered molecules. For `score`, the Winkler score, intervals are clipped to
+    the range of the training y widened by a tenth, so that an infinite one counts as that range. `groups` holds
+    "covered/rows" for the functional groups, by each of the rules.
     """
 
     split: str
@@ -98,10 +98,10 @@ def run_study(
     data_dir: Path | None = None,
     progress: Progress = silent,
 ) -> int:
-    """Do what `folder` does not have yet; returns how many results that made. A killed process loses a task."""
+    """Run what `folder` lacks; return how many results were added. A killed process loses at most one task."""
     missing = len(unmeasured(runs, folder))
     execute(runs, folder, workers=workers, data_dir=data_dir, progress=progress, work=do_and_measure)
-    jobs = group_by_split(unmeasured(runs, folder))  # of runs that were finished by others
+    jobs = group_by_split(unmeasured(runs, folder))  # for runs finished by other processes
     work = partial(measure_job, folder=folder.absolute(), tables=load_tables(jobs, data_dir))
     with progress("measures", len(jobs)) as on_done:
         for _ in finish_jobs(work, jobs, workers):
@@ -110,14 +110,14 @@ def run_study(
 
 
 def do_and_measure(job: Job, *, folder: Path, tables: Tables) -> int:
-    """Do the runs of a task, and measure them."""
+    """Do the runs of a task and measure them."""
     done = do_job(job, folder=folder, tables=tables)
     measure_job(job, folder=folder, tables=tables)
     return done
 
 
 def measure_job(job: Job, *, folder: Path, tables: Tables) -> int:
-    """Measure the runs of a task, which are finished."""
+    """Measure the finished runs of a task."""
     torch.set_num_threads(1)
     protocol = get_protocol(job.protocol)
     dataset = tables[job.table, protocol.data]
@@ -172,12 +172,12 @@ def _measure(
 
 
 def measure_file(folder: Path, run: BenchRun) -> Path:
-    """Where the measures of a run are kept."""
+    """The file of a run's measures."""
     return folder / "measures" / f"{run.key}.csv"
 
 
 def unmeasured(runs: Iterable[BenchRun], folder: Path) -> list[BenchRun]:
-    """The runs that have no measures yet, and those that failed."""
+    """The runs without measures, and those that failed."""
     return [
         run
         for run in runs
@@ -186,11 +186,11 @@ def unmeasured(runs: Iterable[BenchRun], folder: Path) -> list[BenchRun]:
 
 
 def read_study(source: Path) -> list[MoleculeResult]:
-    """All results of a folder, or of a compact table."""
+    """Read all results of a folder, or of a compact table."""
     what, made_by = "a table of the study on molecules", "python -m experiments molecules"
     return read_result_rows(source, "measures", MoleculeResult, what=what, made_by=made_by)
 
 
 def write_study(results: Sequence[MoleculeResult], path: Path) -> None:
-    """All results as one compact table."""
+    """Write all results as one compact table."""
     write_dataclasses(results, path, MoleculeResult, digits=6)

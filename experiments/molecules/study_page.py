@@ -1,4 +1,4 @@
-"""The study on molecules as tables to read: each method beside split conformal, at random and on new scaffolds."""
+"""Tables of the study on molecules: each method against split conformal, at random and on new scaffolds."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ STUDY_TITLES = {
 }
 SPLIT_TITLES = {"random": "split at random", "scaffold": "new scaffolds"}
 Scores = dict[str, dict[str, float]]
-"""By method and task the interval score, mean over the seeds."""
+"""The interval score by method and task, averaged over the seeds."""
 
 
 class StudyPart:
-    """The results on one table with one kind of split; tasks and seeds that some method lacks are left out."""
+    """The results on one table with one kind of split, without tasks and seeds that some method lacks."""
 
     def __init__(self, results: Sequence[MoleculeResult], table: str, split: str) -> None:
         chosen = [
@@ -53,7 +53,7 @@ class StudyPart:
         }
 
     def tasks_won(self, method: str) -> int:
-        """On how many tasks its score is the best; of those around LVD's networks one takes part at a time."""
+        """On how many tasks its score is best; of methods around LVD's networks only one competes at a time."""
         mine = method if method in AROUND_MEMBERS else AROUND_MEMBERS[0]
         others = [name for name in self.scores if name not in AROUND_MEMBERS or name == mine]
         return sum(
@@ -62,22 +62,22 @@ class StudyPart:
         )
 
     def shares_of_split(self, method: str) -> list[float]:
-        """The score of each task as a share of that of split conformal."""
+        """The score of each task relative to split conformal's."""
         return [self.scores[method][task] / self.scores["split"][task] for task in self.tasks]
 
     def groups_held(self, method: str, rule: str = "molecule") -> tuple[int, int]:
-        """In how many functional groups and tasks coverage holds, and of how many; groups by one of the rules."""
+        """In how many functional groups and tasks coverage holds, and the total; groups by one of the rules."""
         counts = [count for one in self.by_method[method] for count in one.group_counts()]
         return held_of(counts, STUDY_SPLITS[self.split], self.table, method, rule)
 
     def grid(self) -> Grid:
-        """A line for each method."""
+        """One line per method."""
         return Grid(
             f"{self.table.upper()}, {SPLIT_TITLES[self.split]}",
             f"{len(self.tasks)} tasks, {number_of(self.n_seeds, 'seed')}, level 90%. Score: interval score "
-            "(Winkler) beside that of split conformal, where an infinite interval counts as the whole range of y; "
-            "best on: tasks on which it is the lowest. ERT: how far coverage is from the level where fingerprints "
-            "tell, in points. "
+            "(Winkler) relative to split conformal's, where an infinite interval counts as the whole range of y; "
+            "best on: tasks on which it is the lowest. ERT: how far coverage is from the level, as predicted from "
+            "fingerprints, in points. "
             f"Groups: functional groups and tasks with {FEWEST} test molecules or more in which coverage is not "
             "significantly below 90%; by text: groups as the paper judges them, by the text in the SMILES.",
             ("", "score", "best on", "ERT", "MCR", "TCR", "groups held", "by text", "finite"),
@@ -100,13 +100,13 @@ class StudyPart:
 
 
 def study_parts(results: Sequence[MoleculeResult]) -> list[StudyPart]:
-    """A part for each table and kind of split that there are results of."""
+    """A part for each table and kind of split with results."""
     parts = [StudyPart(results, table, split) for split in STUDY_SPLITS for table in TASK_TABLES]
     return [part for part in parts if part.tasks]
 
 
 def overview(parts: Sequence[StudyPart]) -> Grid | None:
-    """For all tables together each method's score, on how many tasks it is best, and where coverage holds."""
+    """Each method's score over all tables, the number of tasks on which it is best, and where coverage holds."""
     chosen = [part for part in parts if "LVD" in part.by_method]
     splits = list(dict.fromkeys(part.split for part in chosen))
     if not chosen:
@@ -117,8 +117,8 @@ def overview(parts: Sequence[StudyPart]) -> Grid | None:
     total = ["groups held, both"] * (len(splits) > 1)
     return Grid(
         "Both tables together",
-        "Score: interval score at level 90% beside that of split conformal; best on: on how many tasks it is the "
-        "lowest, where of the methods around LVD's networks one takes part at a time; groups held: functional "
+        "Score: interval score at level 90% relative to split conformal's; best on: number of tasks on which it is "
+        "the lowest, with one method around LVD's networks competing at a time; groups held: functional "
         "groups and tasks in which coverage is not significantly below the level.",
         ("", *heads, *total),
         [_overview_line(method, chosen, splits) for method in chosen[0].by_method],

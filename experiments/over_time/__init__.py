@@ -1,1 +1,1 @@
-"""Intervals over time: who covers what was asked for while the world changes, and how sharply."""
+"""Intervals over time: which methods keep their coverage under drift, and how sharply."""

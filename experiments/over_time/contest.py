@@ -1,4 +1,4 @@
-"""Runs the contest over time; what is finished is not done again."""
+"""Runs the contest over time, skipping finished results."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from lvd._progress import Progress, silent
 from lvd._typing import Float, NDArray
 
 WINDOW = 500
-"""The lowest coverage is that of so many rows in a row."""
+"""The number of consecutive rows over which the lowest coverage is computed."""
 
 
 @dataclass(frozen=True)
 class CourseResult:
-    """How a rival did on a sequence; `error` says why it did not."""
+    """A rival's results on a sequence; `error` is the reason for a failure."""
 
     sequence: str
     method: str
@@ -45,7 +45,7 @@ def run_contest(
     data_dir: Path | None = None,
     progress: Progress = silent,
 ) -> int:
-    """Do what `folder` does not have yet; returns how many courses that made. A killed process loses one."""
+    """Run what `folder` lacks; return how many courses were added. A killed process loses at most one."""
     check_names(sequences, SEQUENCES, "sequences")
     check_names(methods, RIVALS, "methods")
     torch.set_num_threads(1)
@@ -69,7 +69,7 @@ def _run_sequence(sequence: str, methods: Sequence[str], file: Path, data_dir: P
         try:
             stage = Stage.of(load_sequence(sequence, data_dir)) if stage is None else stage
             result = judged(sequence, method, stage)
-        except Exception as error:  # whatever it is, the others go on
+        except Exception as error:  # whatever fails, the other rivals still run
             result = CourseResult(
                 sequence, method, error=" ".join(f"{type(error).__name__}: {error}".split())
             )
@@ -79,7 +79,7 @@ def _run_sequence(sequence: str, methods: Sequence[str], file: Path, data_dir: P
 
 
 def judged(sequence: str, method: str, stage: Stage) -> CourseResult:
-    """A rival's course, measured: an infinite interval has the range of y so far, widened by a tenth."""
+    """The measures of a course: an infinite interval counts as the range of y so far, widened by a tenth."""
     course, (_, begin) = run_rival(stage, method), stage.rows.starts
     y, seen = stage.rows.y[begin:], stage.rows.y[:begin]
     room = 0.1 * float(np.ptp(seen))
@@ -98,7 +98,7 @@ def judged(sequence: str, method: str, stage: Stage) -> CourseResult:
 
 
 def lowest_in_a_row(covered: NDArray, window: int) -> float:
-    """The lowest share of covered rows among so many in a row."""
+    """The lowest share of covered rows over any `window` consecutive rows."""
     sums = np.cumsum(np.concatenate([[0], covered]))
     if len(covered) < window:
         raise InputError(f"a sequence needs at least {window} rows, got {len(covered)}")
@@ -108,7 +108,7 @@ def lowest_in_a_row(covered: NDArray, window: int) -> float:
 def bounded_scores(
     ends: Float[NDArray, "n 2"], y: Float[NDArray, "n"], low: float, high: float
 ) -> Float[NDArray, "n"]:
-    """Interval scores of intervals that are cut to a range; an infinite one is as wide as the range."""
+    """The interval scores of intervals clipped to a range; an infinite one is as wide as the range."""
     lower, upper = np.clip(ends, low, high).T
     missed = np.maximum(lower - y, 0.0) + np.maximum(y - upper, 0.0)
     infinite = np.isinf(ends).any(axis=1)
@@ -116,12 +116,12 @@ def bounded_scores(
 
 
 def read_contest(source: Path) -> list[CourseResult]:
-    """All results of a folder, or of a compact table."""
+    """Read all results of a folder, or of a compact table."""
     made_by = "python -m experiments over-time"
     return read_result_rows(source, "runs", CourseResult, what="a contest over time", made_by=made_by)
 
 
 def write_contest(results: Sequence[CourseResult], path: Path) -> None:
-    """All results as one compact table."""
+    """Write all results as one compact table."""
     order = {name: place for place, name in enumerate(SEQUENCES)}
     write_dataclasses(sorted(results, key=lambda one: order[one.sequence]), path, CourseResult)

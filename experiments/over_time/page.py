@@ -17,18 +17,18 @@ from lvd._files import write_text
 
 OURS = "lvd-online"
 ADAPTED = 0.02
-"""Those whose long-run coverage is so far off the level, or less, are compared by their scores."""
+"""Scores are compared among methods whose long-run coverage is within this distance of the level."""
 NOTES = {
     "turbine": "NOx of a gas turbine, every third hour of five years",
     "bike": "bicycles hired, every hour of two years",
     "sml": "temperature in a house, every quarter of an hour of 40 days",
-    "abrupt": "made up: after 70% of the time half of the rows are 3 higher, and the noise doubles",
-    "slow": "made up: an input gains influence, and the noise grows",
+    "abrupt": "synthetic: after 70% of the time half of the rows are 3 higher, and the noise doubles",
+    "slow": "synthetic: an input gains influence, and the noise grows",
 }
 
 
 def read_speed(file: Path) -> Grid:
-    """The figures that ``python -m benchmarks.online`` wrote."""
+    """Read the figures written by ``python -m benchmarks.online``."""
     with file.open(newline="") as lines:
         found = [(one["what"], float(one["value"])) for one in csv.DictReader(lines)]
     rows = [[what, f"{value:,.0f}" if value >= 1000.0 else f"{value:.3g}"] for what, value in found]
@@ -68,7 +68,7 @@ def write_over_time_page(
 
 
 def sequence_line(rows: Sequence[CourseResult]) -> tuple[bool, float, float]:
-    """Whether LVD over time has the best score of those that keep the level, its coverage and its lowest."""
+    """Whether LVD over time has the best score among methods that keep the level, its coverage and its lowest."""
     ours = next((one for one in rows if one.method == OURS and not one.error), None)
     if ours is None:
         return False, math.nan, math.nan
@@ -77,12 +77,12 @@ def sequence_line(rows: Sequence[CourseResult]) -> tuple[bool, float, float]:
 
 
 def keeping(rows: Sequence[CourseResult]) -> list[CourseResult]:
-    """Those whose long-run coverage is near the level."""
+    """The results whose long-run coverage is near the level."""
     return [one for one in rows if not one.error and abs(one.coverage - 0.9) <= ADAPTED]
 
 
 def sequence_grid(rows: Sequence[CourseResult]) -> Grid:
-    """The courses of one sequence; the best score of those that keep the level is emphasised."""
+    """The courses of one sequence; the best score among those that keep the level is emphasised."""
     best = min((one.score for one in keeping(rows)), default=math.nan)
     names = list(RIVALS)
     lines: list[list[str | GridEntry]] = [
@@ -102,6 +102,6 @@ def sequence_grid(rows: Sequence[CourseResult]) -> Grid:
 
 
 def span(figures: Sequence[float]) -> str:
-    """The lowest and the highest of shares."""
+    """The lowest and the highest of these shares."""
     known = [one for one in figures if not math.isnan(one)]
     return f"{min(known):.1%} to {max(known):.1%}" if known else "unknown"

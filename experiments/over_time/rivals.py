@@ -1,4 +1,4 @@
-"""What gives intervals to rows that come one by one, each after the labels of those before it."""
+"""Methods that give intervals to rows arriving one by one, each after the labels of the previous rows."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from lvd.calibration.level_adaptation import AdaptedLevel
 
 ALPHA = 0.1
 NEWEST = 1000
-"""Split conformal prediction over time calibrates by so many of the newest rows."""
+"""Split conformal prediction over time calibrates on this many of the newest rows."""
 BLOCK = 50
-"""MAPIE takes ten models' answers to update its errors: it is given so many rows at a time."""
+"""MAPIE needs ten models' predictions to update its errors, so it gets this many rows at a time."""
 
 
 @dataclass(frozen=True)
 class Course:
-    """The intervals of all rows that came, and the processor time they took for each."""
+    """The intervals of all rows that arrived, and the processor time for each."""
 
     ends: Float[NDArray, "n 2"]
     seconds: float
@@ -36,7 +36,7 @@ class Course:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """A sequence and the model that all but MAPIE's methods are around, trained on its first rows."""
+    """A sequence with the model that all methods but MAPIE's share, trained on its first rows."""
 
     rows: Sequence
     model: Any
@@ -48,20 +48,20 @@ class Stage:
         return cls(rows, HistGradientBoostingRegressor(random_state=0).fit(rows.X[:first], rows.y[:first]))
 
     def errors(self) -> Float[NDArray, "n"]:
-        """Absolute errors of the rows from the first that calibrates on."""
+        """Absolute errors of all rows from the first calibration row on."""
         first, _ = self.rows.starts
         return np.abs(self.rows.y[first:] - self.model.predict(self.rows.X[first:]))
 
 
 def static_split(stage: Stage) -> Course:
-    """One width, learned once."""
+    """A constant width, calibrated once."""
     first, begin = stage.rows.starts
     errors = np.sort(stage.errors()[: begin - first])
     return _around(stage, np.full(len(stage.rows.y) - begin, _quantile(errors, 1.0 - ALPHA)), 0.0)
 
 
 def adapted_split(stage: Stage, rule: str) -> Course:
-    """The width of the newest rows, at a level that adapts."""
+    """The width from the newest rows, at an adaptive level."""
     errors, (first, begin) = stage.errors(), stage.rows.starts
     level, radii, begun = AdaptedLevel(ALPHA, rule, 1), [], time.process_time()
     for row in range(begin - first, len(errors)):
@@ -74,7 +74,7 @@ def adapted_split(stage: Stage, rule: str) -> Course:
 
 
 def split_with_pid(stage: Stage) -> Course:
-    """Conformal PID as its authors run it: a tracker of the quantile itself, and an integral that saturates."""
+    """Conformal PID with its authors' settings: a tracker of the quantile itself, and a saturating integral."""
     errors, (first, begin) = stage.errors(), stage.rows.starts
     past = errors[: begin - first]
     tracked, owed, radii, begun = _quantile(np.sort(past), 1.0 - ALPHA), 0.0, [], time.process_time()
@@ -100,7 +100,7 @@ def static_lvd(stage: Stage) -> Course:
 
 
 def online_lvd(stage: Stage, **choices: Any) -> Course:
-    """LVD over time, a row at a time."""
+    """LVD over time, one row at a time."""
     _, begin = stage.rows.starts
     X, y = stage.rows.X[begin:], stage.rows.y[begin:]
     online = lvd.OnlineIntervals(_calibrated(stage), **choices)
@@ -113,9 +113,9 @@ def online_lvd(stage: Stage, **choices: Any) -> Course:
 
 
 def mapie(stage: Stage, method: str) -> Course:
-    """MAPIE's TimeSeriesRegressor, with the settings of its own examples, trained on all rows before the first.
+    """MAPIE's TimeSeriesRegressor with the settings of its own examples, trained on all rows before the first.
 
-    The level of ACI adapts row by row, and the intervals are those it adapts by; errors are updated block by block.
+    The level of ACI adapts row by row, and the intervals are those used to adapt it; errors are updated by block.
     """
     from mapie.regression import TimeSeriesRegressor
     from mapie.subsample import BlockBootstrap
@@ -159,11 +159,11 @@ RIVALS: dict[str, tuple[str, Callable[[Stage], Course]]] = {
     "mapie-aci": ("MAPIE, ACI", partial(mapie, method="aci")),
     "mapie-enbpi": ("MAPIE, EnbPI", partial(mapie, method="enbpi")),
 }
-"""By name what the page calls them, and what they do."""
+"""By name, the title on the page and what the method does."""
 
 
 def run_rival(stage: Stage, name: str) -> Course:
-    """The course of a rival; what its library warns of is part of the contest."""
+    """The course of a rival, ignoring its library's warnings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return RIVALS[name][1](stage)
@@ -183,6 +183,6 @@ def _around(stage: Stage, radii: Float[NDArray, "n"], seconds: float) -> Course:
 
 
 def _quantile(rising: Float[NDArray, "m"], level: float) -> float:
-    """The conformal quantile of scores in rising order; infinite where there are too few."""
+    """The conformal quantile of sorted scores; infinite if there are too few."""
     rank = math.ceil((len(rising) + 1) * level)
     return math.inf if rank > len(rising) else float(rising[max(0, rank - 1)])

@@ -1,4 +1,4 @@
-"""Rows in the order of time: three real tables that drift, an abrupt change and a slow one that are made up."""
+"""Time-ordered rows: three real tables that drift, and synthetic ones with an abrupt and a slow change."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from lvd.data.cells import read_file
 from lvd.data.datasets import search_folders
 
 TRAINED, CALIBRATED = 0.4, 0.15
-"""The shares of the rows that train, and after them calibrate; the others come one by one."""
+"""The shares of rows for training and then calibration; the others arrive one by one."""
 EVERY_THIRD = 3
-"""Of turbine's rows, which are 36,733 hours."""
+"""The step between the rows used of turbine's 36,733 hours."""
 BIKE_DROPPED = ("instant", "dteday", "casual", "registered", "cnt", "yr")
 N_MADE_UP = 6000
 
 
 class Sequence(NamedTuple):
-    """A table in the order of time, and what it is."""
+    """A table in order of time, with a description."""
 
     X: Float[NDArray, "n p"]
     y: Float[NDArray, "n"]
@@ -31,13 +31,13 @@ class Sequence(NamedTuple):
 
     @property
     def starts(self) -> tuple[int, int]:
-        """Where calibration begins, and where the rows come one by one."""
+        """Where calibration starts, and where rows start to arrive one by one."""
         n_rows = len(self.y)
         return int(TRAINED * n_rows), int((TRAINED + CALIBRATED) * n_rows)
 
 
 def load_sequence(name: str, data_dir: Path | None = None) -> Sequence:
-    """A sequence by its name; one whose table is not there is refused, with the place where it was looked for."""
+    """Load a sequence by name; the error for a missing table says where it was expected."""
     return SEQUENCES[name](data_dir)
 
 
@@ -86,7 +86,7 @@ def _abrupt(data_dir: Path | None) -> Sequence:
     noise = (0.2 + np.abs(X[:, 2])) * np.where(changed, 2.0, 1.0) * rng.normal(size=N_MADE_UP)
     y = 3.0 * X[:, 0] + np.where(changed & (X[:, 1] > 0), 3.0, 0.0) + noise
     return Sequence(
-        X, y, "made up; after 70% of the time half of the rows are 3 higher, and the noise doubles"
+        X, y, "synthetic; after 70% of the time half of the rows are 3 higher, and the noise doubles"
     )
 
 
@@ -94,7 +94,7 @@ def _slow(data_dir: Path | None) -> Sequence:
     rng, X, when = _made_up()
     noise = (0.2 + np.abs(X[:, 2])) * (1.0 + 2.0 * when) * rng.normal(size=N_MADE_UP)
     y = 3.0 * X[:, 0] + 8.0 * np.maximum(when - TRAINED, 0.0) * X[:, 1] + noise
-    return Sequence(X, y, "made up; an input gains influence from 40% of the time on, and the noise grows")
+    return Sequence(X, y, "synthetic; an input gains influence from 40% of the time on, and the noise grows")
 
 
 SEQUENCES: dict[str, Callable[[Path | None], Sequence]] = {

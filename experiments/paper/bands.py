@@ -16,7 +16,7 @@ from lvd.intervals import covered
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """Predictions and intervals at positions `x`, ascending, and the rows by which they are judged."""
+    """Predictions and intervals at ascending positions `x`, and the test rows."""
 
     x: Float[NDArray, "g"]
     y_pred: Float[NDArray, "g"]
@@ -27,12 +27,12 @@ class Band:
 
     @property
     def covered(self) -> Bool[NDArray, "n"]:
-        """Whether each row is."""
+        """Whether each row is covered."""
         return covered(self.y_rows, self.row_intervals)
 
 
 def band_figure(bands: Mapping[str, Band], level: float, *, x_label: str = "x") -> Figure:
-    """One panel per title, all on the same axes."""
+    """One panel per title, all with the same axes."""
     figure, all_axes = panels_of(len(bands), shared=True)
     values = np.concatenate([[*band.intervals.ravel(), *band.y_rows] for band in bands.values()])
     low, high = values[np.isfinite(values)].min(), values[np.isfinite(values)].max()
@@ -54,7 +54,7 @@ def band_figure(bands: Mapping[str, Band], level: float, *, x_label: str = "x") 
 def draw_width_error(
     axes: Axes, errors: Float[NDArray, "n"], widths: Float[NDArray, "n"], split_radius: float
 ) -> None:
-    """Absolute errors against widths: a row is missed when its error exceeds half the width of its interval.
+    """Absolute errors against widths: a row is missed if its error exceeds half the width of its interval.
 
     Split conformal has one radius for all rows.
     """

@@ -1,4 +1,4 @@
-"""From intervals to figures: one row of metrics per run and level."""
+"""From intervals to metrics: one row per run and level."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from lvd.metrics import marginal_coverage_rate, mean_absolute_deviation, residua
 
 @dataclass(frozen=True)
 class Measured:
-    """The metrics of one run at one level; rates in percent, as the paper prints them.
+    """The metrics of one run at one level; rates in percent, as printed in the paper.
 
-    `width` is over all rows with a finite interval, `width_lvd` over the rows where LVD's main variant is finite
-    (the paper's main table), `width_variants` over those where all eight variants are (its variant tables);
-    `finite_variants` is how many these are. `finite_tail` is the share of finite intervals among the rows that TCR
-    is about; NaN in tables made before it was counted.
+    `width` is over all rows with a finite interval, `width_lvd` over the rows where LVD's main variant is
+    finite (the paper's main table), `width_variants` over those where all eight variants are (its variant
+    tables), of which there are `finite_variants`. `finite_tail` is the share of finite intervals among the rows
+    that enter TCR; NaN in tables from before it was recorded.
     """
 
     protocol: str
@@ -58,18 +58,18 @@ class Measured:
 
     @property
     def place(self) -> tuple[str, str, str, int, float]:
-        """Which run it is, and at which level."""
+        """The key of the run and level."""
         return self.protocol, self.dataset, self.method, self.seed, self.confidence_level
 
 
 def collect_folder(folder: Path, *, workers: int = 1) -> list[Measured]:
-    """The metrics of all results in a folder, a few splits in memory at a time."""
+    """The metrics of all results in a folder, holding a few splits in memory at a time."""
     splits = files_by_split(folder).values()
     return [row for rows in finish_jobs(_collect_files, splits, workers, in_order=True) for row in rows]
 
 
 def measure_results(results: Iterable[Result]) -> list[Measured]:
-    """The metrics of all results; results of one split are put together for the restricted widths."""
+    """The metrics of all results; the restricted widths combine the results of a split."""
     rows = []
     for members in grouped(results, lambda one: one.run.split).values():
         by_method = {result.run.method: result for result in members}
@@ -83,7 +83,7 @@ def _collect_files(files: Iterable[Path]) -> list[Measured]:
 
 
 def _all_finite(by_method: dict[str, Result], methods: list[str], level: float) -> Bool[NDArray, "n"] | None:
-    """Rows on which all these methods are finite at the level; None when one of them is missing."""
+    """Rows on which all these methods are finite at the level; None if a method is missing."""
     found = [by_method[method] for method in methods if method in by_method]
     present = [result for result in found if not result.error and level in result.run.levels]
     if len(present) < len(methods):
@@ -103,7 +103,7 @@ def _measured(result: Result, index: int, by_method: dict[str, Result]) -> Measu
     width = widths(intervals)
     finite = np.isfinite(width)
     judged = judged_targets(result, index)
-    points = np.where(finite, y, np.nextafter(y, np.inf))  # intervals that hold y on the finite rows only
+    points = np.where(finite, y, np.nextafter(y, np.inf))  # intervals that contain y only on the finite rows
     return Measured(
         *place,
         n_test=len(y),
@@ -122,10 +122,10 @@ def _measured(result: Result, index: int, by_method: dict[str, Result]) -> Measu
 
 
 def judged_targets(result: Result, index: int) -> Float[NDArray, "n"]:
-    """The targets by which closed intervals at one level cover as the protocol has it."""
+    """The targets, adjusted so that closed intervals at one level cover as the protocol defines it."""
     if get_protocol(result.run.protocol).interval_ends == "closed":
         return result.y
-    # Moved out by the smallest step where y is exactly at an end: no open interval covers it there.
+    # Moved out by the smallest step if y is exactly at an end: an open interval does not cover it there.
     y, (lower, upper) = result.y, result.intervals[:, :, index].T
     return np.where(y == upper, np.nextafter(y, np.inf), np.where(y == lower, np.nextafter(y, -np.inf), y))
 
@@ -137,7 +137,7 @@ def _mean_on(rows: Bool[NDArray, "n"] | None, values: Float[NDArray, "n"]) -> fl
 def values_by_dataset(
     rows: Iterable[Measured], protocol: str, method: str, level: float, name: str
 ) -> dict[str, list[float]]:
-    """The values of one metric over the seeds, dataset by dataset; unknown ones are left out."""
+    """The values of one metric over the seeds, by dataset; missing ones are dropped."""
     wanted = (protocol, method, level, "")
     chosen = (row for row in rows if (row.protocol, row.method, row.confidence_level, row.error) == wanted)
     known = grouped((row for row in chosen if not math.isnan(getattr(row, name))), lambda row: row.dataset)
@@ -145,7 +145,7 @@ def values_by_dataset(
 
 
 def read_results(path: Path) -> list[Measured]:
-    """The metrics of a folder of results, of a compact table made from one, or of a folder of such tables."""
+    """Read metrics from a folder of results, a compact table of them, or a folder of such tables."""
     tables = compact_tables(path)
     rows = [row for table in tables for row in read_csv(table)] if tables else collect_folder(path)
     for place, count in Counter(row.place for row in rows).most_common(1):
@@ -158,7 +158,7 @@ def read_results(path: Path) -> list[Measured]:
 
 
 def compact_tables(path: Path) -> list[Path]:
-    """The compact tables that a path means: itself, or those in the folder; none for a folder of runs."""
+    """The compact tables at a path: itself, or those in the folder; none for a folder of runs."""
     if not path.is_dir():
         return [path] if path.is_file() or path.suffix == ".csv" else []
     return (
@@ -172,12 +172,12 @@ def _is_table(file: Path) -> bool:
 
 
 def write_csv(rows: Sequence[Measured], path: Path) -> None:
-    """The compact form of results, small enough to be committed."""
+    """Write results in compact form, small enough to commit."""
     write_dataclasses(sorted(rows, key=lambda row: row.place), path, Measured)
 
 
 def read_csv(path: Path) -> list[Measured]:
-    """Metrics written by :func:`write_csv`."""
+    """Read metrics written by :func:`write_csv`."""
     return read_dataclasses(
         path, Measured, what="a table of results", made_by="python -m experiments collect"
     )

@@ -1,4 +1,4 @@
-"""The paper's figures: drawn from results, or from bands over one input, computed here: the synthetic data, the
+"""The paper's figures: drawn from results, or computed here from bands over one input: the synthetic data, the
 introduction's three kinds of band, and a thought experiment."""
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LEVEL = 0.9
 GRID_POINTS = 400
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#767676", "#111111")
 _STYLES = dict(zip(FEATURED, zip(_COLOURS, "os^vDPX*", strict=True), strict=True))
-"""Colours that colour-blind readers can tell apart (Okabe and Ito), and marks that need no colour."""
+"""Colours that colour-blind readers can distinguish (Okabe and Ito), and markers that work without colour."""
 
 
 def coverage_level_figure(rows: Sequence[Measured]) -> Figure:
@@ -78,12 +78,12 @@ def coverage_level_figure(rows: Sequence[Measured]) -> Figure:
 
 
 def synthetic() -> Figure:
-    """All methods of the paper's comparison on the synthetic data; trained here, on no results."""
+    """All methods of the paper's comparison on the synthetic data, trained here rather than read from results."""
     return _synthetic_panels({method_title(method, "synthetic"): REGRESSORS[method] for method in FEATURED})
 
 
 def jackknife() -> Figure:
-    """Discriminative Jackknife, Jackknife+ and split conformal on the synthetic data; trained here."""
+    """Discriminative Jackknife, Jackknife+ and split conformal on the synthetic data, trained here."""
     return _synthetic_panels(
         {
             "Discriminative Jackknife": DiscriminativeJackknifeRegressor,
@@ -108,7 +108,7 @@ def three_bands() -> Figure:
 
 
 def width_error(results: Sequence[Result]) -> Figure:
-    """Width of LVD's interval against the error on the first split of every dataset."""
+    """Width of LVD's interval against the error, on the first split of every dataset."""
     local, constant = (_first_split(results, method) for method in (MAIN_VARIANT, "split"))
     both = sorted(local.keys() & constant.keys(), key=dataset_order)
     if not both:
@@ -129,7 +129,7 @@ def width_error(results: Sequence[Result]) -> Figure:
 
 
 def read_source(path: Path, protocol: str | None) -> tuple[list[Measured], list[Result] | None]:
-    """Metrics of one protocol, and the intervals of every row, None where only tables are left."""
+    """Metrics of one protocol, and the intervals of every row, None if only compact tables are left."""
     results = None if compact_tables(path) else read_all(path)
     rows = read_results(path) if results is None else measure_results(results)
     chosen = only_protocol(rows, protocol)
@@ -147,7 +147,7 @@ FIGURES: dict[str, Callable[[Sequence[Measured], Sequence[Result]], Figure]] = {
     "coverage_level": lambda rows, results: coverage_level_figure(rows),
 }
 NEED_INTERVALS = ("width_error",)
-"""Figures that compact tables do not suffice for."""
+"""Figures that need more than compact tables."""
 
 
 def _synthetic_panels(regressors: dict[str, type[IntervalRegressor]]) -> Figure:
@@ -158,7 +158,7 @@ def _synthetic_panels(regressors: dict[str, type[IntervalRegressor]]) -> Figure:
 
 
 def _first_split(results: Sequence[Result], method: str) -> dict[str, Result]:
-    """For each dataset the run of the method with the lowest seed."""
+    """For each dataset, the method's run with the lowest seed."""
     fitting = [
         one for one in results if one.run.method == method and not one.error and LEVEL in one.run.levels
     ]
@@ -173,7 +173,8 @@ Predict = Callable[[Float[NDArray, "n"]], tuple[Float[NDArray, "n"], Float[NDArr
 def synthetic_band(regressor: type[IntervalRegressor]) -> Band:
     """A method with its default settings, LVD as in the paper, on the synthetic data.
 
-    A third of the rows train, a third calibrate, where the method has that step, and a third are judged.
+    A third of the rows is for training, a third for calibration, if the method has that step, and a third for
+    testing.
     """
     data = load_dataset("synthetic")
     train, calib, test = np.split(np.arange(len(data.y)), 3)
@@ -188,10 +189,10 @@ def synthetic_band(regressor: type[IntervalRegressor]) -> Band:
 
 
 def illustration() -> tuple[dict[str, Band], Bool[NDArray, "n"]]:
-    """A curve with a cluster of rows that its prediction misses: the introduction's figure, and these rows.
+    """A curve with a cluster of rows that the model mispredicts: the introduction's figure, and these rows.
 
-    The constant band is split conformal. The one that is too narrow follows the mean error of the rows nearby:
-    it says where errors are large, not how large they get. The local one is LVD's with a kernel of fixed width.
+    The constant band is split conformal. The band that is too narrow follows the mean error of nearby rows: it
+    shows where errors are large, but not how large they get. The local one is LVD with a kernel of fixed width.
     """
     rng = np.random.default_rng(1)
     x_calib, y_calib, _ = _curve_with_cluster(4000, rng)
@@ -217,7 +218,7 @@ def illustration() -> tuple[dict[str, Band], Bool[NDArray, "n"]]:
 
 
 def thought_experiment() -> Band:
-    """The paper's argument that Jackknife+ does not tell large errors from small ones: Y = |X| and a straight line.
+    """The paper's argument that Jackknife+ does not separate large from small errors: Y = |X| and a straight line.
 
     X takes the values -10 to 10 equally often, and the model is a line through 0 by least squares. Its slope is 0,
     and next to 0 without any one row, so the errors are |x| and all intervals come close to [-9, 9] at level 90%.
@@ -250,7 +251,7 @@ def _curve(x: Float[NDArray, "n"]) -> Float[NDArray, "n"]:
 def _curve_with_cluster(
     n_rows: int, rng: np.random.Generator
 ) -> tuple[Float[NDArray, "n"], Float[NDArray, "n"], Bool[NDArray, "n"]]:
-    """Rows around the curve; those with x from 6.1 to 6.9 are well above it, and spread widely."""
+    """Rows around the curve; those with x from 6.1 to 6.9 lie well above it, with a wide spread."""
     x = rng.uniform(0.0, 10.0, n_rows)
     cluster = (x > 6.1) & (x < 6.9)
     error = np.where(cluster, rng.normal(2.2, 0.8, n_rows), rng.normal(0.0, 0.35, n_rows))

@@ -1,4 +1,4 @@
-"""Grids: tables as they are read, as Markdown, LaTeX and terminal output."""
+"""Grids: result tables as Markdown, LaTeX and terminal output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MISSING = "\N{EN DASH}"
 
 @dataclass(frozen=True)
 class GridEntry:
-    """One entry of a grid: a figure, which may be emphasised, and its spread after the sign ±."""
+    """One entry of a grid: a figure, possibly emphasised, with its spread after the sign ±."""
 
     text: str
     spread: str = ""
@@ -28,7 +28,7 @@ class GridEntry:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table as it is read; the first entry of each row is its label. A plain text is an entry too."""
+    """A table for display; the first entry of each row is its label. Plain text is also an entry."""
 
     title: str
     caption: str
@@ -42,7 +42,7 @@ class Grid:
 
 
 def figure_text(value: float | None, form: str) -> str:
-    """A number as text: a dash where there is none, and a sign for infinity."""
+    """A number as text: a dash if missing, and a sign for infinity."""
     if value is None or math.isnan(value):
         return MISSING
     return "\N{INFINITY}" if math.isinf(value) else format(value, form)
@@ -71,14 +71,14 @@ def markdown_table(grid: Grid) -> str:
 
 
 def bare_table(grid: Grid) -> str:
-    """A pipe table alone."""
+    """A pipe table on its own."""
     lines = [_markdown_line(grid.headings), "|---" * len(grid.headings) + "|"]
     lines += [_markdown_line(_markdown_entry(entry) for entry in row) for row in grid.rows]
     return "\n".join(lines)
 
 
 def render_markdown(template: str, loader: BaseLoader | None = None, **values: Any) -> str:
-    """A page from a template, by default one of this package's, in which grids can be shown as tables."""
+    """Render a page from a template, by default one of this package's, which can show grids as tables."""
     environment = Environment(
         loader=loader or PackageLoader("experiments", ""),
         undefined=StrictUndefined,
@@ -91,19 +91,19 @@ def render_markdown(template: str, loader: BaseLoader | None = None, **values: A
 
 
 def csv_text(headings: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    """Comma-separated text below a line of headings."""
+    """Comma-separated text with a header line."""
     file = io.StringIO()
     csv.writer(file, lineterminator="\n").writerows([headings, *rows])
     return file.getvalue()
 
 
 def to_latex(grids: Iterable[Grid]) -> str:
-    """Tables for a document that uses the package booktabs."""
+    """Tables for a document that uses the booktabs package."""
     return "\n\n".join(_latex_table(grid) for grid in grids) + "\n"
 
 
 def to_terminal(grids: Iterable[Grid]) -> list[RenderableType]:
-    """Texts and tables for rich's console."""
+    """Text and tables for rich's console."""
     return [part for grid in grids for part in _terminal_parts(grid)]
 
 

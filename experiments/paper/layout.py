@@ -14,7 +14,7 @@ RIVALS = ("MADSplit", "CQR", "DJ", "DE", "MCDP", "PBP")
 MAIN = (MAIN_VARIANT, *RIVALS)
 EIGHT = tuple(VARIANTS)
 ALL_VARIANTS = "all"
-"""Instead of a method's name: what is counted over the rows where all eight variants are finite."""
+"""A placeholder for the method name of counts over rows where all eight variants are finite."""
 SUB_TASKS = (*EIGHT, "MADSplit", "CQR")
 DATASETS = ("Yacht", "Housing", "Energy", "Bike", "Kin8nm", "Concrete", "QM8", "QM9")
 """The paper's datasets, in its order."""
@@ -22,7 +22,7 @@ DATASETS = ("Yacht", "Housing", "Energy", "Bike", "Kin8nm", "Concrete", "QM8", "
 
 @dataclass(frozen=True)
 class Block:
-    """One metric at one level for several methods; `field` is what :class:`Measured` calls it, if not the same."""
+    """One metric at one level for several methods; `field` is its name in :class:`Measured`, if different."""
 
     metric: str
     confidence_level: float
@@ -40,14 +40,14 @@ class Block:
 
 @dataclass(frozen=True)
 class Layout:
-    """A table: panels one below the other, each of blocks side by side. `name` is that of the printed cells."""
+    """A table: panels stacked vertically, each of blocks side by side. `name` is that of the printed cells."""
 
     name: str
     title: str
     caption: str
     panels: tuple[tuple[Block, ...], ...]
     of_tasks: bool = False
-    """Whether its rows are single tasks."""
+    """Whether its rows are individual tasks."""
 
 
 def _rates(methods: tuple[str, ...]) -> tuple[tuple[Block, ...], ...]:
@@ -170,13 +170,13 @@ def dataset_title(name: str) -> str:
 
 
 def dataset_order(title: str) -> tuple[int, str]:
-    """A key to sort datasets by: the paper's order, tasks behind their table, then the rest by name."""
+    """A sort key for datasets: the paper's order, tasks after their table, then the rest by name."""
     table = table_of(title)
     return (DATASETS.index(table), title) if table in DATASETS else (len(DATASETS), title)
 
 
 def method_title(method: str, layout: str) -> str:
-    """A method's name as a heading: the main variant is LVD where no other variant is shown."""
+    """A method's name as a heading: the main variant is LVD if no other variant is shown."""
     if layout.endswith("_variants"):
         return method.removeprefix("LVD-").replace("-", " ")
     return "LVD" if method == MAIN_VARIANT else method

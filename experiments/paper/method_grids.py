@@ -1,4 +1,4 @@
-"""What each method promises, does and costs, in one line each: looked up or measured."""
+"""What each method guarantees, does and costs, in one line each: looked up or measured."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Seconds = dict[tuple[str, str], float]
 
 
 def features_grid(tables: ResultTables, rows: Sequence[Measured]) -> Grid:
-    """The paper's table of features, with figures in place of judgements."""
+    """The paper's table of features, with figures instead of verdicts."""
     seconds = _seconds(rows, tables.protocol)
     shown = _present(FEATURED, seconds)
     return Grid(
@@ -39,7 +39,7 @@ def features_grid(tables: ResultTables, rows: Sequence[Measured]) -> Grid:
 
 
 def seconds_grid(tables: ResultTables, rows: Sequence[Measured]) -> Grid:
-    """Where the time goes: seconds a split takes with one method alone."""
+    """Where the time goes: the seconds per split of each method alone."""
     seconds = _seconds(rows, tables.protocol)
     shown = _present((*FEATURED, "LVD-NN-nosmooth-base"), seconds)
     return Grid(
@@ -70,9 +70,9 @@ def _discriminative(tables: ResultTables, method: str) -> str:
 
 
 def _seconds(rows: Sequence[Measured], protocol: str) -> Seconds:
-    """Mean seconds of a run by dataset and method. A run has a row for each level.
+    """Mean seconds of a run by dataset and method. A run has one row per level.
 
-    Runs whose time was not taken (NaN) are left out.
+    Runs without a recorded time (NaN) are dropped.
     """
     seconds = {
         (dataset_title(row.dataset), row.method, row.seed): row.seconds
@@ -97,7 +97,7 @@ TAIL_METHODS = (MAIN_VARIANT, "DE", "CQR", "split")
 
 
 Values = Callable[[str, float, str], dict[str, list[float]]]
-"""From a method, a level and a metric to its values over the seeds, dataset by dataset."""
+"""Maps a method, a level and a metric to its values over the seeds, by dataset."""
 
 
 def decision_grid(rows: Sequence[Measured], protocol: str) -> Grid:
@@ -107,9 +107,9 @@ def decision_grid(rows: Sequence[Measured], protocol: str) -> Grid:
         f"The methods at a glance ({protocol} protocol)",
         "MCR, TCR: datasets on which the rate at 90% is not significantly below the level. AUROC: those on which "
         "the width tells large errors from small ones (significantly above 50). Finite: share of rows, mean over "
-        "datasets. Width: at level 90%, beside that of split conformal on the rows where LVD is finite, geometric "
+        "datasets. Width: at level 90%, relative to split conformal's on the rows where LVD is finite, geometric "
         "mean over datasets; these are the rows LVD knows most about, so the comparison flatters it.",
-        ("", "MCR holds", "TCR holds", "AUROC tells", "finite at 50%", "finite at 90%", "width beside split"),
+        ("", "MCR holds", "TCR holds", "AUROC tells", "finite at 50%", "finite at 90%", "width / split"),
         [_decision_line(values, method) for method in FEATURED if values(method, 0.9, "MCR")],
     )
 
@@ -132,7 +132,7 @@ def _decision_line(values: Values, method: str) -> list[str]:
 def _tested(
     test: Callable[[Sample, float], float], by_dataset: dict[str, list[float]], target: float
 ) -> list[float]:
-    """The p-values of the datasets with seeds enough for a test."""
+    """The p-values of the datasets with enough seeds for a test."""
     p_values = (test(sample_of(values), target) for values in by_dataset.values())
     return [p for p in p_values if not math.isnan(p)]
 
@@ -144,9 +144,9 @@ def _finite(values: Values, method: str, level: float) -> str:
 
 
 def tails_grid(rows: Sequence[Measured], protocol: str, recounted: Sequence[Measured] = ()) -> Grid:
-    """Coverage in the tails, and on how many tail rows it is that of a finite interval.
+    """Coverage in the tails, and the share of tail rows with a finite interval.
 
-    `recounted` are runs whose `finite_tail` is known where that of `rows` is not.
+    `recounted` holds runs whose `finite_tail` is known although it is missing in `rows`.
     """
     values, again = (partial(values_by_dataset, source, protocol) for source in (rows, recounted))
     shown = [method for method in TAIL_METHODS if values(method, 0.9, "TCR")]

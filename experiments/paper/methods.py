@@ -1,4 +1,4 @@
-"""The methods of the paper's tables, under the names they have there: public classes that share networks."""
+"""The methods of the paper's tables, under their names there: public classes that share networks."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from lvd.methods.mixture import normal_intervals
 from lvd.scores import AbsoluteResidual, NormalizedResidual
 
 FOLDS = 10
-"""Of Jackknife+: without folds it would train as many networks as there are rows."""
+"""Folds of Jackknife+, which otherwise would train as many networks as there are rows."""
 
 
 MethodOutput = tuple[Float[NDArray, "n *l"], Float[NDArray, "n 2 l"]]
-"""Point predictions, of which CQR has one at each level, and intervals of the test rows."""
+"""Point predictions, of which CQR has one per level, and intervals of the test rows."""
 Method = Callable[[Any, NDArray], MethodOutput]
-"""From a split, of the kind that the method works on, and levels to the test rows' intervals."""
+"""Maps a split, of the type the method works on, and levels to the test rows' intervals."""
 
 
 def lvd_variant(
@@ -39,7 +39,7 @@ def lvd_variant(
 ) -> MethodOutput:
     """One of the eight variants of LVD.
 
-    As in the paper, a second network has learned the first network's errors, also around the kernel regression.
+    As in the paper, a second network learns the first network's errors, also around the kernel regression.
     """
     kernel = split.kernel(smoothness=smoothness)
     estimator = split.kernel_regressor(kernel) if predictor == "KR" else split.estimator
@@ -87,7 +87,7 @@ def uncalibrated(
 def beyond_the_paper(
     split: TableSplit, levels: Float[NDArray, "l"], *, regressor: type[IntervalRegressor]
 ) -> MethodOutput:
-    """A method that the paper does not have, with the protocol's network and kernel where it takes them."""
+    """A method not in the paper, with the protocol's network and kernel if it uses them."""
     given: dict[str, Any] = {
         "estimator": split.protocol.network(split.seed),
         "kernel": split.protocol.kernel(split.seed, smoothness=True, device=split.device),
@@ -103,9 +103,9 @@ def beyond_the_paper(
 def default_lvd(
     split: TaskSplit, levels: Float[NDArray, "l"], *, when_unknown: str | None = None
 ) -> MethodOutput:
-    """LVD as it is by default, around networks that tell which errors to expect.
+    """LVD with its default settings, around networks that predict their expected errors.
 
-    ``when_unknown="widen"`` gives finite intervals to rows that are unlike all training rows.
+    ``when_unknown="widen"`` gives finite intervals to rows unlike all training rows.
     """
     fitted = split.stages.once("default LVD", lambda: fit_on(LVDRegressor(StoredModel(split)), split))
     return fitted.set_params(when_unknown=when_unknown).predict_interval(split.X[split.test], levels)
@@ -117,7 +117,7 @@ def split_around_members(split: TaskSplit, levels: Float[NDArray, "l"]) -> Metho
 
 
 def cqr_around_members(split: TaskSplit, levels: Float[NDArray, "l"]) -> MethodOutput:
-    """Conformalized quantile regression with the outer quantiles of the default's networks, whatever the level."""
+    """Conformalized quantile regression with the outer quantiles of the default's networks, at any level."""
     model = StoredModel(split)
 
     def outer(rows: Int[NDArray, "a"]) -> Float[NDArray, "a 2"]:
@@ -130,7 +130,7 @@ def cqr_around_members(split: TaskSplit, levels: Float[NDArray, "l"]) -> MethodO
 
 
 def held_out_madsplit(split: TaskSplit, levels: Float[NDArray, "l"]) -> MethodOutput:
-    """MADSplit whose second network has learned errors out of fold."""
+    """MADSplit whose second network learns out-of-fold errors."""
     second = split.functions("held_out_errors")
     return calibrated(MADSplitRegressor(split.estimator, error_estimator=second, prefit=True), split, levels)
 
@@ -138,19 +138,19 @@ def held_out_madsplit(split: TaskSplit, levels: Float[NDArray, "l"]) -> MethodOu
 def deep_ensemble_of_tasks(split: TaskSplit, levels: Float[NDArray, "l"]) -> MethodOutput:
     """The normal with the mean and variance of the stored networks' mixture, as in :class:`DeepEnsembleRegressor`.
 
-    Without adversarial examples, for which a row would need inputs to change a little.
+    Without adversarial examples, which would need inputs that can change slightly.
     """
     mean, variance = split.ensemble()[:, split.test]
     return mean, normal_intervals(mean, np.sqrt(variance), levels)
 
 
 def calibrated(regressor: ConformalMethod, split: Split, levels: Float[NDArray, "l"]) -> MethodOutput:
-    """The intervals of a conformal method that is yet to be fitted."""
+    """The intervals of an unfitted conformal method."""
     return fit_on(regressor, split).predict_interval(split.X[split.test], levels)
 
 
 def fit_on(regressor: ConformalMethod, split: Split) -> Any:
-    """The method, fitted on the training rows and calibrated on the calibration rows of a split."""
+    """The method, fitted on a split's training rows and calibrated on its calibration rows."""
     regressor.set_params(calib_size=None, device=split.device, random_state=split.seed)
     regressor.fit(split.X[split.train], split.y[split.train])
     return regressor.conformalize(split.X[split.calib], split.y[split.calib])
@@ -159,7 +159,7 @@ def fit_on(regressor: ConformalMethod, split: Split) -> Any:
 def by_level(
     make: Callable[[float], ConformalMethod], split: Split, levels: Float[NDArray, "l"]
 ) -> MethodOutput:
-    """A method that learns for one level at a time, each with a prediction of its own."""
+    """A method that learns one level at a time, each with its own prediction."""
     parts = [calibrated(make(level), split, np.array([level])) for level in levels.tolist()]
     y_pred, intervals = zip(*parts, strict=True)
     return np.stack(y_pred, axis=1), np.concatenate(intervals, axis=2)
@@ -186,7 +186,7 @@ REGRESSORS: dict[str, type[IntervalRegressor]] = {
     "CQR": ConformalizedQuantileRegressor,
     **_UNCALIBRATED,
 }
-"""The class behind each method; those that the paper does not have follow."""
+"""The class behind each method, followed by methods not in the paper."""
 _OTHERS = {
     regressor.__name__.removesuffix("Regressor"): regressor
     for regressor in ALL_METHODS
@@ -206,7 +206,7 @@ TASK_METHODS: dict[str, Method] = {
     **{name: METHODS[name] for name in (*VARIANTS, "split", "MADSplit", "CQR")},
     "DE": deep_ensemble_of_tasks,
 }
-"""The methods on tables with tasks, from the outputs of networks that all tasks of a table share."""
+"""The methods on tables with tasks, from outputs of networks shared by all tasks of a table."""
 FURTHER_TASK_METHODS: dict[str, Method] = {
     "LVD": default_lvd,
     "LVD-widen": partial(default_lvd, when_unknown="widen"),
@@ -214,7 +214,7 @@ FURTHER_TASK_METHODS: dict[str, Method] = {
     "CQR-members": cqr_around_members,
     HELD_OUT_MADSPLIT: held_out_madsplit,
 }
-"""What the paper does not have, and what is run only when it is asked for: it takes five or six networks more."""
+"""Methods not in the paper, run only on request: they need five or six more networks."""
 REPRODUCED = (*VARIANTS, "MADSplit", "CQR")
-"""The methods whose printed cells the paper protocol must meet; the other rivals were printed from faulty
+"""The methods whose printed cells the paper protocol must reproduce; the other rivals were printed from faulty
 versions."""

@@ -1,7 +1,7 @@
-"""The networks on molecules: those that a split's methods need, trained together, kept as their outputs.
+"""The networks on molecules: those that a split's methods need, trained together and stored as their outputs.
 
 All tasks of a table share them. A network is trained once and its outputs on every molecule are stored, so that
-kernels and intervals can be computed, again and elsewhere, without it.
+kernels and intervals can be recomputed anywhere without it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from lvd.models import candidates
 from lvd.models.candidates import held_out_folds
 from lvd.models.losses import ElementLoss, NormalLoss, PinballLoss, QuantilesLoss, SquaredLoss
 from lvd.molecules import NetworkJob, Recipe, inner_split, read_molecules, train_networks
-from lvd.tables.splits import Parts, split_group_indices
+from lvd.tables.row_split import Parts, split_group_indices
 
 N_MEMBERS = 5
 AT_ONCE = 18
-"""Networks trained at the same time: one alone leaves a large GPU idle."""
+"""How many networks to train in parallel: a single one leaves a large GPU idle."""
 RECIPE = Recipe()
 HELD_OUT_MADSPLIT = "MADSplit-held-out"
 AROUND_MEMBERS = ("LVD", "LVD-widen", "split-members", "CQR-members")
@@ -41,13 +41,13 @@ _ALWAYS_SCALED = ("base", "fold", "errors", "held_out_errors", "quantile_member"
 
 @dataclass(frozen=True)
 class Network:
-    """One network: what it learns (its role), on which rows, and whether on standardised targets.
+    """One network: what it learns (its role), on which rows, and whether targets are standardised.
 
-    The roles: ``base`` learns the targets, ``errors`` the base network's absolute errors, ``quantiles`` the two
-    ends at `level`, and a ``member`` of a deep ensemble means and variances from a start of its own; a
-    ``quantile_member`` is one like those of :class:`lvd.ChempropEstimator`, on the same rows. A ``fold`` is
-    a base network without one fold of the training rows, whose number is `member`, and ``held_out_errors`` learns
-    the errors of the folds' networks on rows that these have not seen.
+    The roles: ``base`` learns the targets, ``errors`` the base network's absolute errors, ``quantiles`` both
+    ends at `level`, and a ``member`` of a deep ensemble means and variances from its own initial weights; a
+    ``quantile_member`` is one like those of :class:`lvd.ChempropEstimator`, on the same rows. A ``fold`` is a
+    base network without one fold of the training rows, whose number is `member`, and ``held_out_errors`` learns
+    the out-of-fold errors of the folds' networks.
     """
 
     table: str
@@ -71,8 +71,8 @@ class Network:
 
 @dataclass(frozen=True)
 class Outputs:
-    """A network's outputs on all rows of its table; embeddings are kept of the base network and the first one of
-    quantiles."""
+    """A network's outputs on all rows of its table; embeddings are kept for the base network and the first
+    quantile network."""
 
     y_pred: Float[NDArray, "n o"]
     embeddings: Float[NDArray, "n h"] | None
@@ -81,14 +81,14 @@ class Outputs:
 def network_of(
     role: str, table: str, seed: int, protocol: Protocol, *, level: float = 0.0, member: int = 0
 ) -> Network:
-    """The network of that role in a split; the protocols share the base network and the second one."""
+    """The network with this role in a split; protocols share the base network and the second one."""
     rows = protocol.uncalibrated_rows if role == "member" else "train"
     scaled = role in _ALWAYS_SCALED or protocol.scale_target
     return Network(table, seed, role, protocol.sizes, rows, scaled, level, member, protocol.split)
 
 
 def needed(job: Job) -> list[Network]:
-    """The networks that the runs of a split need; those that others learn from come first."""
+    """The networks that a split's runs need, ordered so that those others learn from come first."""
     methods = {run.method for run in job.runs}
     make = partial(network_of, table=job.table, seed=job.seed, protocol=get_protocol(job.protocol))
     networks = [make("base")] if methods - set(AROUND_MEMBERS) else []
@@ -108,7 +108,7 @@ def needed(job: Job) -> list[Network]:
 
 
 def untrained(jobs: Iterable[Job], folder: Path) -> list[Network]:
-    """The networks that these jobs share and that `folder` does not have yet."""
+    """The networks that these jobs share and that `folder` lacks."""
     wanted = dict.fromkeys(network for job in jobs if has_tasks(job.table) for network in needed(job))
     return _missing(wanted, folder)
 
@@ -120,7 +120,7 @@ def _missing(networks: Iterable[Network], folder: Path) -> list[Network]:
 def train_and_store(
     networks: Sequence[Network], folder: Path, tables: dict[str, Dataset], on_done: Callable[[int], None]
 ) -> None:
-    """Train the networks, several at once, and store their outputs in `folder`."""
+    """Train the networks, several in parallel, and store their outputs in `folder`."""
     for table, waiting in grouped(networks, lambda network: network.table).items():
         dataset = tables[table]
         molecules = read_molecules(dataset.X)
@@ -139,7 +139,7 @@ def train_and_store(
 
 
 def write_outputs(path: Path, outputs: Outputs, seconds: float) -> None:
-    """Store outputs, and what they took; a reader sees all of them or nothing."""
+    """Atomically store outputs, and what they took."""
     tensors = {"y_pred": outputs.y_pred}
     if outputs.embeddings is not None:
         tensors["embeddings"] = outputs.embeddings.astype(np.float32)
@@ -161,7 +161,7 @@ def read_outputs(path: Path) -> Outputs:
 
 
 def parts_of(dataset: Dataset, split: str, seed: int, sizes: Sequence[float]) -> Parts:
-    """The training, calibration and test rows of a seed, at random or by scaffold."""
+    """The training, calibration and test rows of a seed, random or by scaffold."""
     if split == "random":
         return split_indices(len(dataset.y), seed, sizes=sizes)
     assert dataset.scaffolds is not None
@@ -169,7 +169,7 @@ def parts_of(dataset: Dataset, split: str, seed: int, sizes: Sequence[float]) ->
 
 
 def rows_of(network: Network, dataset: Dataset) -> Int[NDArray, "a"]:
-    """The rows it may learn from."""
+    """The rows this network may learn from."""
     train, calib, _ = parts_of(dataset, network.split, network.seed, network.sizes)
     if network.role == "fold":
         inside, _ = held_out_folds(len(train), network.seed)[network.member]
@@ -178,7 +178,7 @@ def rows_of(network: Network, dataset: Dataset) -> Int[NDArray, "a"]:
 
 
 def held_out_predictions(network: Network, dataset: Dataset, folder: Path) -> Float[NDArray, "n t"]:
-    """Predictions of the training rows by the folds' networks that have not seen them; NaN of all other rows."""
+    """Out-of-fold predictions of the training rows by the folds' networks; NaN for all other rows."""
     predictions = np.full(dataset.y.shape, np.nan)
     train, _, _ = parts_of(dataset, network.split, network.seed, network.sizes)
     for fold, (_, outside) in zip(
@@ -189,7 +189,7 @@ def held_out_predictions(network: Network, dataset: Dataset, folder: Path) -> Fl
 
 
 def _learns_from(network: Network) -> list[Network]:
-    """The networks whose errors it learns."""
+    """The networks whose errors this one learns."""
     if network.role == "errors":
         return [replace(network, role="base")]
     if network.role == "held_out_errors":
@@ -208,7 +208,7 @@ def _training_job(network: Network, dataset: Dataset, folder: Path) -> NetworkJo
 
 
 def _lesson(network: Network, dataset: Dataset, folder: Path) -> tuple[Float[NDArray, "n o"], ElementLoss]:
-    """What a network learns, and by which loss."""
+    """What a network learns, and with which loss."""
     y = dataset.y
     if network.role == "quantiles":
         return np.concatenate([y, y], axis=1), PinballLoss(network.level)

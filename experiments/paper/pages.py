@@ -1,4 +1,4 @@
-"""The tables of one protocol in all formats, and the page on the reproduction; no figure in it is typed."""
+"""The tables of one protocol in all formats, and the reproduction page, all of whose figures are computed."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ from lvd import InputError
 from lvd._files import write_text
 
 FILES = {"tables.md": "markdown", "tables.tex": "latex", "cells.csv": "csv", "comparison.csv": "comparison"}
-"""Names for the texts of :func:`tables_report`."""
+"""Names of the texts of :func:`tables_report`."""
 
 
 def tables_report(
     rows: Sequence[Measured], protocol: str | None, *, compare_with_paper: bool
 ) -> tuple[list[Grid], dict[str, str]]:
-    """The tables of one protocol, if asked for with the comparison with the paper below them, and their texts.
+    """The texts of one protocol's tables, with the comparison with the paper if requested.
 
-    All tables as ``markdown`` and ``latex``, the cells as ``csv``, and the ``comparison``, if any, as CSV too.
+    All tables as ``markdown`` and ``latex``, the cells as ``csv``, and the ``comparison``, if any, also as CSV.
     """
     tables = make_tables(rows, protocol)
     grids, texts = [*table_grids(tables), features_grid(tables, rows)], {"csv": long_form(tables.cells)}
@@ -61,7 +61,7 @@ def tables_report(
 
 @dataclass(frozen=True)
 class Note:
-    """What is known of the cells whose every given property fits."""
+    """A remark on the cells that match all of its given properties."""
 
     text: str
     table: str | None = None
@@ -71,16 +71,16 @@ class Note:
     method: str | None = None
 
     def fits(self, comparison: ComparedCell) -> bool:
-        """Whether the note is about this cell."""
+        """Whether the note applies to this cell."""
         return all(getattr(self, name) in (None, getattr(comparison.cell, name)) for name in PLACE)
 
 
 def write_small_page(
     results: Sequence[Path], out: Path, *, notes: Path | None = None, rerun: Path | None = None
 ) -> None:
-    """Write the page from results of the paper protocol, and of the sound one where there are some.
+    """Write the page from results of the paper protocol, and of the sound one if there are any.
 
-    `rerun` has runs of both that were done again on another machine.
+    `rerun` holds runs of both that were repeated on another machine.
     """
     sources = [*results, *([] if rerun is None else [rerun])]
     page = render_small_page(
@@ -138,7 +138,7 @@ def render_small_page(
 
 
 def tables_by_protocol(rows: Sequence[Measured]) -> dict[str, ResultTables]:
-    """The tables of every protocol, that of the paper among them."""
+    """The tables of every protocol, which must include the paper's."""
     tables = {name: make_tables(rows, name) for name in sorted({row.protocol for row in rows})}
     if "paper" not in tables:
         raise InputError(
@@ -149,7 +149,7 @@ def tables_by_protocol(rows: Sequence[Measured]) -> dict[str, ResultTables]:
 
 
 def agreement(counted: Sequence[ComparedCell]) -> dict[str, Any]:
-    """How many cells agree with the printed ones, for a page: in all, by table and by method."""
+    """How many cells agree with the printed ones, for a page: in total, by table and by method."""
     return {
         "overall": Count("all", counted),
         "by_table": count_cells_by(counted, lambda c: c.cell.table),
@@ -159,7 +159,7 @@ def agreement(counted: Sequence[ComparedCell]) -> dict[str, Any]:
 
 
 def read_notes(path: Path) -> list[Note]:
-    """Notes from a TOML file: each ``[[note]]`` has a text and says which cells it is about."""
+    """Read notes from a TOML file: each ``[[note]]`` has a text and properties of the cells it applies to."""
     try:
         return [Note(**entry) for entry in tomllib.loads(path.read_text(encoding="utf-8")).get("note", [])]
     except (OSError, TypeError, tomllib.TOMLDecodeError) as error:
@@ -169,6 +169,6 @@ def read_notes(path: Path) -> list[Note]:
 
 
 def _failures(rows: Sequence[Measured]) -> list[tuple[str, str, str, str, int]]:
-    """Protocol, dataset, method, error, and on how many seeds."""
+    """Protocol, dataset, method and error of failed runs, and on how many seeds."""
     runs = {(r.protocol, r.dataset, r.method, " ".join(r.error.split()), r.seed) for r in rows if r.error}
     return sorted((*kind, count) for kind, count in Counter(run[:4] for run in runs).items())

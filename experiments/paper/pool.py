@@ -1,4 +1,4 @@
-"""Work spread over processes."""
+"""Distributing work over processes."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ B = TypeVar("B")
 def finish_jobs(
     work: Callable[[A], B], jobs: Iterable[A], workers: int, *, in_order: bool = False
 ) -> Iterator[B]:
-    """What `work` gives for each job, as they end or in their order; with one worker in this process.
+    """Yield the result of `work` for each job, as they finish or in order; one worker means this process.
 
-    Processes end when this one does, even if it is killed; when it is stopped, it waits for no job.
+    Workers end when this process does, even if it is killed; when it is stopped, it does not wait for jobs.
     """
     if workers == 1:
         yield from map(work, jobs)
@@ -51,7 +51,7 @@ def finish_jobs(
 
 
 def _end_with_parent(parent: int) -> None:
-    """A worker whose parent was killed would wait for work for ever; this ends it."""
+    """End a worker whose parent was killed, and which would otherwise wait for work forever."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -59,7 +59,7 @@ def _end_with_parent(parent: int) -> None:
         os._exit(1)
 
     def end(number: int, frame: FrameType | None) -> None:
-        # The exception removes what is half written, and would only be the result of this job to the pool.
+        # The exception removes partial files; the pool would only store it as the job's result.
         threading.Timer(0.5, os._exit, [128 + number]).start()
         sys.exit(128 + number)
 

@@ -1,4 +1,4 @@
-"""The figures printed in the paper's tables, and ours beside them."""
+"""The figures printed in the paper's tables, compared with ours."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from experiments.paper.significance import Sample, p_different
 class PrintedCell(Placed):
     """Mean and standard deviation over ten seeds, rounded to `decimals` and `std_decimals` digits.
 
-    A negative number of digits is one before the point: 160 printed as 1.6e+02 is rounded to tens.
+    Negative numbers of digits count before the point: 160 printed as 1.6e+02 is rounded to tens.
     """
 
     mean: float
@@ -58,12 +58,12 @@ def printed_texts(table: str, metric: str) -> dict[tuple[str, str], str]:
 COMPATIBLE_P_VALUE = 0.01
 PRINTED_SEEDS = 10
 REPEATED = ("width_all", 0.5)
-"""Table and level at which the paper's rows of QM8 and QM9 repeat those of level 90%."""
+"""The table and level at which the paper's rows of QM8 and QM9 repeat those of level 90%."""
 
 
 @dataclass(frozen=True)
 class ComparedCell:
-    """A cell of ours and the printed one."""
+    """One of our cells and the printed one."""
 
     cell: Cell
     printed: PrintedCell
@@ -75,7 +75,7 @@ class ComparedCell:
 
     @property
     def p_value(self) -> float:
-        """Welch's test, with the allowance for rounding: the nearest mean and the largest deviation printed so."""
+        """Welch's test allowing for rounding: the closest mean and the largest deviation that print the same."""
         allowance = 0.5 * 10.0**-self.printed.decimals
         distance = math.copysign(max(0.0, abs(self.difference) - allowance), self.difference)
         largest_std = self.printed.std + 0.5 * 10.0**-self.printed.std_decimals
@@ -89,7 +89,7 @@ class ComparedCell:
 
     @property
     def untested(self) -> str:
-        """Why the two cannot be tested against each other; empty where they can."""
+        """Why the two cannot be tested against each other; empty if they can."""
         table, level = self.cell.table, self.cell.confidence_level
         if has_tasks(self.cell.dataset.lower()) and not task_of(self.cell.dataset):
             if (table, level) == REPEATED:
@@ -101,12 +101,12 @@ class ComparedCell:
 
     @property
     def compatible(self) -> bool:
-        """Whether the two were tested, and may come from the same procedure."""
+        """Whether the two were tested and did not differ significantly."""
         return not self.untested and self.p_value >= COMPATIBLE_P_VALUE
 
     @property
     def incompatible(self) -> bool:
-        """Whether the two were tested, and differ."""
+        """Whether the two were tested and differ."""
         return not self.untested and self.p_value < COMPATIBLE_P_VALUE
 
     @property
@@ -116,14 +116,14 @@ class ComparedCell:
 
     @property
     def same_cell(self) -> bool:
-        """Whether mean and standard deviation would be."""
+        """Whether mean and standard deviation would be printed with the same digits."""
         return self.same_mean and _same_digits(
             self.cell.sample.std, self.printed.std, self.printed.std_decimals
         )
 
     @property
     def counted(self) -> bool:
-        """Whether the printed cell was made by the procedure we follow, not by a faulty version of a rival."""
+        """Whether the printed cell comes from the procedure we follow, not from a faulty version of a rival."""
         return self.cell.method in REPRODUCED
 
 
@@ -133,7 +133,7 @@ def _same_digits(ours: float, printed: float, digits: int) -> bool:
 
 
 class Count:
-    """How many of some cells agree with the printed ones; `cells` are those tested."""
+    """How many of these cells agree with the printed ones; `cells` are those tested."""
 
     def __init__(self, name: str, comparisons: Sequence[ComparedCell]) -> None:
         tested = [c for c in comparisons if not c.untested]
@@ -154,21 +154,21 @@ class Count:
 
 
 def compare_with_printed(cells: Iterable[Cell]) -> list[ComparedCell]:
-    """Every cell with a result that the paper has too, beside the printed one."""
+    """Compare every cell with a result with the paper's, if it has one."""
     printed = {cell.place: cell for cell in printed_cells()}
     return [ComparedCell(one, printed[one.place]) for one in cells if one.sample.n and one.place in printed]
 
 
 def count_cells_by(comparisons: Sequence[ComparedCell], key: Callable[[ComparedCell], str]) -> list[Count]:
-    """The counts over the comparisons with the same `key`, in the order they first appear."""
+    """The counts over comparisons with the same `key`, in the order they first appear."""
     return [Count(name, members) for name, members in grouped(comparisons, key).items()]
 
 
 def comparison_grids(comparisons: Sequence[ComparedCell]) -> list[Grid]:
-    """Every cell beside the printed one, the counts by table and method, and the cells that do not agree."""
+    """Every cell next to the printed one, the counts by table and method, and the cells that disagree."""
     counted = [comparison for comparison in comparisons if comparison.counted]
     return [
-        cells_grid("Cells beside the printed ones", comparisons),
+        cells_grid("Cells compared with the printed ones", comparisons),
         counts_grid("Agreement by table and method", counted),
         cells_grid("Incompatible cells", [c for c in counted if c.incompatible]),
     ]

@@ -10,15 +10,15 @@ from lvd import InputError, MahalanobisKernel, NetRegressor
 
 @dataclass(frozen=True)
 class Protocol:
-    """The choices that decide the numbers.
+    """The choices that determine the numbers.
 
-    `data` names the version of each table (the paper's Bike has its target among the inputs). `quantile` is
-    how MADSplit and CQR take theirs. `max_neighbors` limits the kernel's training neighbours.
-    `uncalibrated_rows` says on which rows methods without a calibration step are trained: on the training part
-    alone, or on training and calibration part together. `interval_ends` says whether a y exactly at the end of
-    its interval is covered; in Concrete, which has some rows twice, this moves a printed digit. On QM8 and QM9
-    `scale_target` is about CQR and deep ensembles alone: the paper's base networks had their targets standardised.
-    `split` is ``"random"`` or, for molecules, ``"scaffold"``: no scaffold is in two of the three parts.
+    `data` names the version of each table (the paper's Bike has its target among the inputs). `quantile` is the
+    rule of MADSplit and CQR. `max_neighbors` limits the kernel's training neighbours. `uncalibrated_rows` sets
+    the training rows of methods without a calibration step: the training part alone, or training and
+    calibration part together. `interval_ends` says whether a y exactly at the end of its interval is covered;
+    in Concrete, which has duplicate rows, this changes a printed digit. On QM8 and QM9 `scale_target` only
+    affects CQR and deep ensembles: the paper's base networks had standardised targets. `split` is ``"random"``
+    or, for molecules, ``"scaffold"``: no scaffold is in two of the three parts.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Protocol:
 
     @property
     def choices(self) -> dict[str, Any]:
-        """What names results: how intervals are judged does not change them, and at random is how splits were."""
+        """The choices that name results, without interval ends, which do not change them, and random splits."""
         choices = asdict(self)
         del choices["interval_ends"]
         if self.split == "random":
@@ -46,7 +46,7 @@ class Protocol:
         return choices
 
     def network(self, seed: int) -> NetRegressor:
-        """The base network of a split; every network of a split starts afresh from its seed."""
+        """The base network of a split; every network of a split restarts from its seed."""
         return NetRegressor(
             hidden_sizes=self.hidden_sizes,
             n_batches=self.n_batches,
@@ -79,7 +79,7 @@ PAPER = Protocol(
     uncalibrated_rows="train",
     interval_ends="open",
 )
-"""As the printed numbers were made."""
+"""How the printed numbers were made."""
 
 SOUND = Protocol(
     name="sound",
@@ -93,13 +93,13 @@ SOUND = Protocol(
 """What we recommend: no leak in Bike, scaled inputs and target, finite-sample quantiles."""
 
 SCAFFOLD = replace(SOUND, name="scaffold", split="scaffold")
-"""The same on molecules whose scaffolds the network has not seen, nor the calibration."""
+"""The same, on molecules whose scaffolds neither training nor calibration has seen."""
 
 PROTOCOLS = {protocol.name: protocol for protocol in (PAPER, SOUND, SCAFFOLD)}
 
 
 def get_protocol(name: str) -> Protocol:
-    """The protocol of that name."""
+    """The protocol with this name."""
     if name not in PROTOCOLS:
         raise InputError(f"protocol must be one of {', '.join(PROTOCOLS)}, got {name!r}")
     return PROTOCOLS[name]

@@ -1,4 +1,4 @@
-"""The same runs done twice: what moves where only the rounding differs, as on another processor."""
+"""The same runs done twice: what changes if only rounding differs, as on another processor."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from experiments.paper.runs import grouped
 from lvd import InputError
 
 SAME = 0.1
-"""Figures that differ by fewer percent than this are the same."""
+"""Figures that differ by less than this percentage count as the same."""
 Pair = tuple[Measured, Measured]
 
 
 def pair_runs(first: Sequence[Measured], second: Sequence[Measured], protocol: str) -> list[Pair]:
-    """The runs and levels of a protocol that went well in both."""
+    """The runs and levels of a protocol that succeeded in both."""
     known = {row.place: row for row in first if not row.error and row.protocol == protocol}
     pairs = [(known[row.place], row) for row in second if not row.error and row.place in known]
     if not pairs:
@@ -30,7 +30,7 @@ def pair_runs(first: Sequence[Measured], second: Sequence[Measured], protocol: s
 
 
 def rerun_grid(pairs: Sequence[Pair], protocol: str) -> Grid:
-    """One line per method: on how many runs the figures are the same, and the largest differences."""
+    """One line per method: on how many runs the figures agree, and the largest differences."""
     datasets = sorted({dataset_title(first.dataset) for first, _ in pairs}, key=dataset_order)
     return Grid(
         f"The same runs on another machine ({protocol} protocol)",
@@ -67,7 +67,7 @@ def _rerun_line(method: str, pairs: Sequence[Pair], datasets: Sequence[str]) -> 
 
 
 def _same(pair: Pair) -> bool:
-    """Whether both have the same figures, and lack the same."""
+    """Whether both have the same figures, and lack the same ones."""
     figures = [tuple(getattr(row, name) for row in pair) for name in ("MCR", "TCR", "MAD", "width")]
     return all(
         a == b or (math.isnan(a) and math.isnan(b)) or _percent_apart([(a, b)]) < SAME for a, b in figures
@@ -75,13 +75,13 @@ def _same(pair: Pair) -> bool:
 
 
 def _values(pairs: Sequence[Pair], name: str) -> list[tuple[float, float]]:
-    """A figure in both, where both have it."""
+    """A figure from both, for runs where both have it."""
     values = [(getattr(first, name), getattr(second, name)) for first, second in pairs]
     return [pair for pair in values if not any(map(math.isnan, pair))]
 
 
 def _means(pairs: Sequence[Pair], name: str) -> list[tuple[float, float]]:
-    """The same for the means over the seeds, dataset by dataset and level by level."""
+    """The same for the means over the seeds, by dataset and level."""
     seeds = grouped(pairs, lambda pair: (pair[0].dataset, pair[0].confidence_level))
     columns = (list(zip(*_values(members, name), strict=True)) for members in seeds.values())
     return [(fmean(first), fmean(second)) for first, second in filter(None, columns)]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Result:
-    """A run that has ended: intervals of the test rows, or the error that ended it.
+    """A finished run: intervals of the test rows, or the error that ended it.
 
     `seconds` is what the run would have taken alone: stages shared with other methods count in full.
     """
@@ -59,7 +59,7 @@ def path_of(folder: Path, run: BenchRun) -> Path:
 
 
 def write_result(folder: Path, result: Result) -> None:
-    """Store a result; a reader sees all of it or nothing."""
+    """Store a result atomically."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -92,7 +92,7 @@ def read_result(path: Path) -> Result:
 
 
 def read_error(path: Path) -> str | None:
-    """The error of a stored run, None if it went well; its rows are not read."""
+    """The error of a stored run, None if it succeeded, without reading its rows."""
     import pyarrow.parquet as pq
 
     with _explained(path):
@@ -100,7 +100,7 @@ def read_error(path: Path) -> str | None:
 
 
 def files_of(folder: Path) -> list[Path]:
-    """All results in a folder; hidden files are what a killed process had begun to write."""
+    """All result files in a folder; hidden files were left by a killed process."""
     files = sorted((folder / "runs").glob("[!.]*.parquet"))
     if not files:
         raise InputError(f"no results in {folder}; make some with: python -m experiments run --out {folder}")
@@ -108,12 +108,12 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def read_all(folder: Path) -> list[Result]:
-    """All results in a folder, read."""
+    """Read all results in a folder."""
     return [read_result(file) for file in files_of(folder)]
 
 
 def files_by_split(folder: Path) -> dict[tuple[str, str, int], list[Path]]:
-    """The results of a folder by the split that they are of; their rows are not read."""
+    """The result files of a folder grouped by split, without reading their rows."""
 
     def split_of(file: Path) -> tuple[str, str, int]:
         import pyarrow.parquet as pq
@@ -125,7 +125,7 @@ def files_by_split(folder: Path) -> dict[tuple[str, str, int], list[Path]]:
 
 
 def _about(schema: pa.Schema) -> dict[str, Any]:
-    """The run that is stored, its seconds and its error."""
+    """The stored run, its seconds and its error."""
     about = json.loads((schema.metadata or {})[b"lvd"])
     run = BenchRun(**about["run"] | {"levels": tuple(about["run"]["levels"])})
     return {"run": run, "seconds": about["seconds"], "error": about["error"]}
@@ -146,7 +146,7 @@ _KINDS = {"int": int, "float": float, "str": str}
 
 
 def write_dataclasses(rows: Iterable[Any], path: Path, kind: type, *, digits: int = 9) -> None:
-    """Write rows of the dataclass `kind`, floats with that many significant digits."""
+    """Write instances of the dataclass `kind`, floats with `digits` significant digits."""
     with atomic_path(path) as part, part.open("w", newline="") as file:
         writer = csv.DictWriter(file, [field.name for field in fields(kind)])
         writer.writeheader()
@@ -157,7 +157,7 @@ def write_dataclasses(rows: Iterable[Any], path: Path, kind: type, *, digits: in
 
 
 def read_dataclasses(path: Path, kind: type[T], *, what: str = "", made_by: str = "") -> list[T]:
-    """Rows written by :func:`write_dataclasses`; another file is refused as not `what` its command makes.
+    """Read rows written by :func:`write_dataclasses`; the error for any other file says that it is not `what`.
 
     Without `what` the error is left to the caller: OSError, KeyError, TypeError or ValueError.
     """
@@ -173,7 +173,7 @@ def read_dataclasses(path: Path, kind: type[T], *, what: str = "", made_by: str 
 
 
 def read_result_rows(source: Path, part: str, kind: type[T], *, what: str, made_by: str) -> list[T]:
-    """All rows of a folder of results, which has such files in its folder `part`, or of a compact table."""
+    """All rows in the subfolder `part` of a folder of results, or in a compact table."""
     files = sorted((source / part).glob("[!.]*.csv")) if source.is_dir() else [source]
     rows = [row for file in files for row in read_dataclasses(file, kind, what=what, made_by=made_by)]
     if not rows:
@@ -182,15 +182,15 @@ def read_result_rows(source: Path, part: str, kind: type[T], *, what: str, made_
 
 
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "chemprop", "rdkit")
-"""Results depend on their versions."""
+"""Packages whose versions affect results."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call of the runner that went to its end: how many runs it did, in how many seconds.
+    """A completed call of the runner: how many runs it did, in how many seconds.
 
-    `processor_seconds` is what this machine's processors spent on it, whatever else they did meanwhile; None where
-    it was not taken.
+    `processor_seconds` is the processor time it used on this machine, regardless of other load; None if not
+    measured.
     """
 
     command: str
@@ -204,9 +204,9 @@ class Call:
 
 @contextmanager
 def recorded_call(folder: Path, command: str) -> Iterator[Callable[[int], None]]:
-    """Time what is done inside, and note it if it goes well: call with the number of runs; none is no call.
+    """Time the block and record it on success, given the number of runs; nothing is recorded for none.
 
-    `command` is kept as it is given, so leave private paths out.
+    `command` is stored as given, so leave private paths out.
     """
     start, spent, counts = perf_counter(), _processor_seconds(), Counter[str]()
     yield lambda n_runs: counts.update(runs=n_runs)
@@ -225,7 +225,7 @@ def recorded_call(folder: Path, command: str) -> Iterator[Callable[[int], None]]
 
 
 def _package_versions() -> dict[str, str]:
-    """Of the packages that are installed."""
+    """The versions of the installed packages."""
     versions = {}
     for name in PACKAGES:
         with suppress(PackageNotFoundError):
@@ -234,7 +234,7 @@ def _package_versions() -> dict[str, str]:
 
 
 def processor_name() -> str:
-    """The processor's model, where the system names it: results depend on its rounding."""
+    """The processor's model, if the system names it: results depend on its rounding."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -244,7 +244,7 @@ def processor_name() -> str:
 
 
 def _blas() -> str:
-    """Whose products of matrices: torch's, and numpy's."""
+    """The BLAS libraries of torch and numpy."""
     import torch
 
     torch_blas = "MKL" if torch.backends.mkl.is_available() else "not MKL"
@@ -261,17 +261,17 @@ def _machine() -> str:
 
 
 def _processor_seconds() -> float:
-    """What this process and its ended workers have taken until now."""
+    """The processor time of this process and its finished workers so far."""
     return sum(os.times()[:4])
 
 
 def write_calls(calls: list[Call], path: Path) -> None:
-    """Records as a JSON file."""
+    """Write records as a JSON file."""
     write_text(path, json.dumps([asdict(call) for call in calls], indent=2) + "\n")
 
 
 def read_calls(path: Path) -> list[Call]:
-    """The records of a folder of results, or beside a compact table, or in a folder of them, if there are any."""
+    """The records of a folder of results, next to a compact table, or in a folder of tables, if any."""
     records = sorted((path / "calls").glob("[!.]*.json")) or sorted(path.glob("[!.]*.json"))
     files = records if path.is_dir() else [path.with_suffix(".json")]
     try:

@@ -1,4 +1,4 @@
-"""The paper's tables made from our results: cells, then grids of them."""
+"""The paper's tables from our results: cells, then grids of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lvd.data import available
 
 @dataclass(frozen=True)
 class Placed:
-    """A figure's place: its table, what it measures, and of which method on which dataset."""
+    """The position of a figure: its table, metric, method and dataset."""
 
     table: str
     metric: str
@@ -36,7 +36,7 @@ class Placed:
 
     @property
     def place(self) -> tuple[str, str, float, str, str]:
-        """The same as a key."""
+        """The position as a key."""
         return self.table, self.metric, self.confidence_level, self.dataset, self.method
 
 
@@ -46,7 +46,7 @@ LONG_FORM = (*PLACE, "mean", "std", "n")
 
 @dataclass(frozen=True)
 class Cell(Placed):
-    """One figure of a table; `sample.n` counts the seeds it is made from, 0 where there is no result."""
+    """One figure of a table; `sample.n` counts its seeds, 0 without a result."""
 
     sample: Sample
     decimals: int
@@ -55,7 +55,7 @@ class Cell(Placed):
 
 @dataclass(frozen=True)
 class ResultTables:
-    """All cells of one protocol, and the rows of each dataset's test part."""
+    """All cells of one protocol, and the size of each dataset's test part."""
 
     protocol: str
     cells: tuple[Cell, ...]
@@ -63,22 +63,22 @@ class ResultTables:
 
     @property
     def datasets(self) -> list[str]:
-        """The datasets there are results of, in the paper's order."""
+        """The datasets with results, in the paper's order."""
         return sorted(self.test_sizes, key=dataset_order)
 
     def row(self, layout: Layout, block: Block, dataset: str) -> list[Cell]:
-        """The cells of one block for one dataset, method by method."""
+        """The cells of one block for one dataset, by method."""
         place = (layout.name, block.metric, block.confidence_level, dataset)
         return [cell for cell in self.cells if cell.place[:4] == place]
 
 
 def make_tables(rows: Sequence[Measured], protocol: str | None = None) -> ResultTables:
-    """The tables of one protocol; it need not be named where the results have only one."""
+    """The tables of one protocol, which may be omitted if the results have only one."""
     chosen = only_protocol(rows, protocol)
     figures: dict[tuple[str, str, float], list[Measured]] = {}
     for row in rows:
         if row.protocol == chosen and not row.error:
-            # A table with several tasks is the mean over all of them and all seeds.
+            # The value of a table with several tasks is the mean over all of them and all seeds.
             for name in dict.fromkeys((row.dataset, table_of(row.dataset))):
                 key = (dataset_title(name), row.method, row.confidence_level)
                 figures.setdefault(key, []).append(row)
@@ -96,7 +96,7 @@ def make_tables(rows: Sequence[Measured], protocol: str | None = None) -> Result
 
 
 def long_form(cells: Iterable[Cell]) -> str:
-    """CSV with one line per cell that has a result, under the names that the printed cells have."""
+    """CSV with one line per cell with a result, under the names of the printed cells."""
     known = ((cell.place, cell.sample) for cell in cells if cell.sample.n)
     return csv_text(LONG_FORM, ((*place, f"{one.mean:.9g}", f"{one.std:.9g}", one.n) for place, one in known))
 
@@ -106,7 +106,7 @@ def _row(
 ) -> Iterator[Cell]:
     name, level, samples = block.field or block.metric, block.confidence_level, []
     for method in block.methods:
-        # What holds for all variants together is recorded with each of them.
+        # Values that belong to all variants together are recorded with each of them.
         source = MAIN_VARIANT if method == ALL_VARIANTS else method
         samples.append(sample_of([getattr(row, name) for row in figures.get((dataset, source, level), [])]))
     for method, sample, emphasis in zip(block.methods, samples, block.rule(samples), strict=True):
@@ -114,7 +114,7 @@ def _row(
 
 
 def only_protocol(rows: Sequence[Measured], protocol: str | None) -> str:
-    """The protocol of the results; it need not be named where they have only one."""
+    """The protocol of the results, which may be omitted if they have only one."""
     found = sorted({row.protocol for row in rows})
     if protocol is None and len(found) == 1:
         return found[0]
@@ -126,7 +126,7 @@ def only_protocol(rows: Sequence[Measured], protocol: str | None) -> str:
 
 
 def table_grids(tables: ResultTables) -> list[Grid]:
-    """The dataset sizes, then every table the results have something for, panel by panel."""
+    """The dataset sizes, then every table that has results, panel by panel."""
     return [sizes_grid(tables), *(grid for layout in LAYOUTS for grid in _layout_grids(tables, layout))]
 
 
@@ -162,7 +162,7 @@ def _layout_grids(tables: ResultTables, layout: Layout) -> Iterator[Grid]:
 
 
 def _heading(layout: Layout, panel: tuple[Block, ...], block: Block, method: str) -> str:
-    """The method, where the title says what is shown; the metric, where a block has one method only."""
+    """The method, if the title says what is shown; the metric, if a block has only one method."""
     if len(panel) > 1 and len(block.methods) == 1:
         return block.heading
     return method_title(method, layout.name)
@@ -182,7 +182,7 @@ MAIN_FIGURES = {
     "finite_count": ("width", 0.9),
     "width": ("width", 0.9),
 }
-"""Table and level of each metric that LVD and its rivals are compared by in passing."""
+"""The table and level of each metric in short comparisons of LVD with its rivals."""
 
 
 def main_figure(tables: ResultTables, metric: str, dataset: str, method: str = MAIN_VARIANT) -> str:

@@ -1,4 +1,4 @@
-"""Runs the plan: in this process, in several, or on a Ray cluster. What is finished is not done again."""
+"""Runs the plan: in this process, in several, or on a Ray cluster. Finished results are skipped."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from lvd.molecules.domain import scaffolds
 Tables = dict[tuple[str, str], Dataset]
 """Datasets by name and version."""
 Work = Callable[..., int]
-"""Does a job, given as its first argument, with ``folder=`` and ``tables=``; returns how many runs it had."""
+"""Does a job, its first argument, with ``folder=`` and ``tables=``; returns how many runs it had."""
 
 
 def plan(
@@ -39,7 +39,7 @@ def plan(
     seeds: Iterable[int],
     levels: Sequence[float] = (0.5, 0.9),
 ) -> list[BenchRun]:
-    """All runs asked for, split by split. Without `methods` each dataset gets all that there are for it."""
+    """All requested runs, split by split. Without `methods` each dataset gets all that apply to it."""
     by_scaffold = get_protocol(protocol).split == "scaffold"
     checked, seeds = tuple(check_levels(list(levels)).tolist()), list(seeds)
     runs = []
@@ -64,10 +64,10 @@ def execute(
     progress: Progress = silent,
     work: Work | None = None,
 ) -> None:
-    """Do all runs that are not finished in `folder` yet; networks that runs of several tasks share come first.
+    """Do all runs unfinished in `folder`; networks shared by runs of several tasks come first.
 
-    A failed run is recorded with its error, does not stop the rest, and is tried again next time. A killed
-    process loses what is in flight, no more. `progress` shows how much of each stage is done, and `work` does a
+    A failed run is recorded with its error, does not stop the others, and is retried next time. A killed
+    process only loses what is in flight. `progress` shows how much of each stage is done, and `work` does a
     job, by default :func:`do_job`.
     """
     check_choice(engine, "engine", tuple(_ENGINES))
@@ -89,7 +89,7 @@ def execute(
 
 
 def unfinished(runs: Iterable[BenchRun], folder: Path) -> list[BenchRun]:
-    """The runs that have no result yet, and those that failed."""
+    """The runs without a result, and those that failed."""
     paths = ((run, path_of(folder, run)) for run in runs)
     return [run for run, path in paths if not path.exists() or read_error(path) is not None]
 
@@ -102,7 +102,7 @@ def failures(runs: Iterable[BenchRun], folder: Path) -> list[tuple[BenchRun, str
 
 
 def do_job(job: Job, *, folder: Path, tables: Tables) -> int:
-    """Do the runs of one split, storing each as it ends; returns how many there were."""
+    """Do the runs of one split, storing each as it ends; return how many there were."""
     torch.set_num_threads(1)
     protocol = get_protocol(job.protocol)
     dataset = tables[job.table, protocol.data]
@@ -122,16 +122,16 @@ def _do_run(run: BenchRun, split: Split, method: Method) -> Result:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # small calibration sets are part of the experiment
             found, seconds = split.stages.as_if_alone(lambda: method(split, np.array(run.levels)))
-    except Exception as error:  # whatever it is, the other runs go on
+    except Exception as error:  # whatever fails, the other runs go on
         return failure_of(run, f"{type(error).__name__}: {error}", time.process_time() - start)
     y_pred, intervals = found
-    # One prediction for all levels, (n,), or one for each, (n, l).
+    # One prediction for all levels, (n,), or one per level, (n, l).
     by_level = np.broadcast_to(y_pred.T, (len(run.levels), len(y_pred))).T
     return Result(run, split.test, split.y[split.test], by_level, intervals, seconds)
 
 
 def load_tables(jobs: list[Job], data_dir: Path | None) -> Tables:
-    """Every dataset once: a missing one is reported before the work begins, and no worker has to look for it."""
+    """Load every dataset once, so that a missing one is reported before the work begins."""
     wanted = dict.fromkeys((job.table, get_protocol(job.protocol).data) for job in jobs)
     by_scaffold = {job.table for job in jobs if get_protocol(job.protocol).split == "scaffold"}
     tables = {(name, data): load_dataset(name, protocol=data, data_dir=data_dir) for name, data in wanted}
@@ -142,11 +142,11 @@ def load_tables(jobs: list[Job], data_dir: Path | None) -> Tables:
 
 
 def _run_on_ray(work: Callable[[Job], int], jobs: list[Job], workers: int) -> Iterator[int]:
-    """One job is one task of a core; a task whose worker is killed is done again."""
+    """One job is a single-core task; a task whose worker is killed is repeated."""
     from lvd.tables.distributed import cluster, own_errors
 
     with cluster(n_cpus=workers) as ray, own_errors(ray):
-        task, shared = ray.remote(num_cpus=1)(_work_on), ray.put(work)  # the datasets travel once
+        task, shared = ray.remote(num_cpus=1)(_work_on), ray.put(work)  # send the datasets only once
         pending = [task.remote(shared, job) for job in jobs]
         while pending:
             finished, pending = ray.wait(pending)

@@ -18,11 +18,11 @@ K = TypeVar("K", bound=Hashable)
 SMALL_DATASETS = ("yacht", "housing", "energy", "bike", "kin8nm", "concrete")
 OTHER_DATASETS = ("synthetic", "diabetes")
 TASK_TABLES = ("qm8", "qm9")
-"""Tables with several targets, each a task of its own, named like ``qm9(mu)``; their networks are shared."""
+"""Tables with several targets, each its own task, named like ``qm9(mu)``; their networks are shared."""
 
 
 def has_tasks(dataset: str) -> bool:
-    """Whether the name is that of a table with tasks, or of one of its tasks."""
+    """Whether the name is a table with tasks, or one of its tasks."""
     return table_of(dataset) in TASK_TABLES
 
 
@@ -66,18 +66,18 @@ class BenchRun:
 
     @property
     def split(self) -> tuple[str, str, int]:
-        """Protocol, dataset and seed: what runs on the same rows have in common."""
+        """Protocol, dataset and seed, which runs on the same rows share."""
         return self.protocol, self.dataset, self.seed
 
     @property
     def key(self) -> str:
-        """A name made of the run's content: the protocol's choices, not only its name, are part of it."""
+        """A name derived from the run's content: the protocol's choices, not only its name, are part of it."""
         content = asdict(self) | {"protocol": get_protocol(self.protocol).choices, "format": FORMAT}
         return f"{self.protocol}-{self.dataset}-{self.method}-{self.seed}-{content_digest(content)}"
 
 
 def content_digest(content: Any) -> str:
-    """Twelve letters that stand for what can be written as JSON."""
+    """A twelve-character digest of anything that JSON can represent."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -100,7 +100,7 @@ def group_by_split(runs: Iterable[BenchRun]) -> list[Job]:
 
 
 def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
-    """The items by their key, in the order in which the keys first appear."""
+    """The items grouped by key, in the order in which keys first appear."""
     groups: dict[K, list[T]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)
@@ -108,19 +108,19 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
 
 
 def check_names(given: Iterable[str], known: Collection[str], what: str) -> None:
-    """All of `given` must be known."""
+    """Raise unless all of `given` are known."""
     for name in given:
         if name not in known:
             raise InputError(f"unknown name {name!r} in {what}; choose from all, {', '.join(known)}")
 
 
 def parse_names(text: str, every: Iterable[str] = ("all",)) -> list[str]:
-    """Names separated by commas; ``all`` is short for `every` name."""
+    """Parse comma-separated names; ``all`` stands for `every` name."""
     return list(every) if text == "all" else [name.strip() for name in text.split(",")]
 
 
 def parse_levels(text: str) -> list[float]:
-    """Levels separated by commas."""
+    """Parse comma-separated levels."""
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
@@ -128,7 +128,7 @@ def parse_levels(text: str) -> list[float]:
 
 
 def parse_seeds(text: str) -> list[int]:
-    """``"0:10"`` is 0 to 9; ``"0,3,7"`` lists seeds, ``"4"`` is one."""
+    """Parse seeds: ``"0:10"`` is 0 to 9; ``"0,3,7"`` lists seeds, ``"4"`` is one."""
     try:
         if ":" in text:
             start, stop = (int(part) for part in text.split(":"))

@@ -10,7 +10,7 @@ from functools import partial
 
 @dataclass(frozen=True)
 class Sample:
-    """Mean and standard deviation (ddof 1) of `n` figures; NaN where there are too few of them."""
+    """Mean and standard deviation (ddof 1) of `n` figures; NaN if there are too few."""
 
     mean: float
     std: float
@@ -23,14 +23,14 @@ def sample_of(values: list[float]) -> Sample:
     n = len(known)
     if n == 0:
         return Sample(math.nan, math.nan, 0)
-    if min(known) == max(known):  # equal figures have no spread, not one of rounding
+    if min(known) == max(known):  # equal figures have zero spread, not rounding noise
         return Sample(known[0], math.nan if n == 1 else 0.0, n)
     mean = math.fsum(known) / n
     return Sample(mean, math.sqrt(math.fsum((value - mean) ** 2 for value in known) / (n - 1)), n)
 
 
 def p_below(sample: Sample, target: float) -> float:
-    """One-sided t-test: how easily a mean of `target` or more gives figures as low as these."""
+    """One-sided t-test: the p-value of figures this low under a mean of `target` or more."""
     from scipy.stats import t
 
     if not _testable(sample):
@@ -41,14 +41,14 @@ def p_below(sample: Sample, target: float) -> float:
 
 
 def p_above(sample: Sample, target: float) -> float:
-    """One-sided t-test: how easily a mean of `target` or less gives figures as high as these."""
+    """One-sided t-test: the p-value of figures this high under a mean of `target` or less."""
     return p_below(Sample(-sample.mean, sample.std, sample.n), -target)
 
 
 def p_different(a: Sample, b: Sample, alternative: str = "two-sided") -> float:
-    """Welch's test: how easily two samples of the same mean come out this far apart.
+    """Welch's test: the p-value of two samples this far apart under equal means.
 
-    ``alternative="less"`` is one-sided: how easily `a` comes out this far below `b` when its mean is not lower.
+    ``alternative="less"`` is one-sided: the p-value of `a` this far below `b` if its mean is not lower.
     """
     from scipy.stats import ttest_ind_from_stats
 
@@ -69,26 +69,26 @@ P_VALUE = 0.05
 Emphasis = str
 """``"bold"``, ``"underline"`` or ``""``."""
 Rule = Callable[[Sequence[Sample]], list[Emphasis]]
-"""From the samples of a row (NaN where there is none) to what is emphasised."""
+"""Maps the samples of a row (NaN if missing) to their emphasis."""
 
 
 def nothing(row: Sequence[Sample]) -> list[Emphasis]:
-    """No cell."""
+    """Emphasise no cell."""
     return [""] * len(row)
 
 
 def not_below_level(row: Sequence[Sample]) -> list[Emphasis]:
-    """Coverage rates not significantly below 90%."""
+    """Emphasise coverage rates not significantly below 90%."""
     return ["bold" if p_below(sample, 90.0) >= P_VALUE else "" for sample in row]
 
 
 def above_chance(row: Sequence[Sample]) -> list[Emphasis]:
-    """AUROCs significantly above 50%."""
+    """Emphasise AUROCs significantly above 50%."""
     return ["bold" if p_above(sample, 50.0) < P_VALUE else "" for sample in row]
 
 
 def lowest_if_significant(row: Sequence[Sample]) -> list[Emphasis]:
-    """The lowest mean, where significantly below the second-lowest; equal samples share their place."""
+    """Emphasise the lowest mean if significantly below the second-lowest; equal samples share their rank."""
     ranked = sorted({sample for sample in row if sample.n}, key=lambda sample: sample.mean)
     if len(ranked) > 1 and p_different(ranked[0], ranked[1], "less") < P_VALUE:
         return ["bold" if sample == ranked[0] else "" for sample in row]
@@ -103,4 +103,4 @@ def _extreme(row: Sequence[Sample], choose: Callable[..., float], emphasis: Emph
 highest: Rule = partial(_extreme, choose=max, emphasis="bold")
 lowest: Rule = partial(_extreme, choose=min, emphasis="bold")
 lowest_count: Rule = partial(_extreme, choose=min, emphasis="underline")
-"""The lowest count, underlined: it says on how many rows the widths were compared."""
+"""Underline the lowest count, the number of rows on which widths were compared."""

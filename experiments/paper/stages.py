@@ -1,6 +1,6 @@
 """One split of one dataset, with the networks and kernels that its methods share.
 
-On molecules the stored outputs of the networks are in place of the networks.
+On molecules, stored outputs replace the networks.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from lvd.models.heads import mixture_moments
 from lvd.models.losses import QuantilesLoss
 from lvd.molecules import inner_split
 from lvd.molecules.domain import MoleculeParts
-from lvd.tables.splits import Parts
+from lvd.tables.row_split import Parts
 
 T = TypeVar("T")
 
 
 class Stages:
-    """Keeps what shared stages gave, how long each took without the stages inside it, and what it needed.
+    """Caches the results of shared stages, with the time of each, excluding nested stages, and its dependencies.
 
-    So it can be said what a method would have taken alone, although it found much of its work done. Seconds are
-    those of the processor, which other programs on the machine do not lengthen.
+    This gives the time a method would have taken alone, although much of its work was already done. Seconds are
+    processor time, which other programs on the machine do not lengthen.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Stages:
         self._watching: list[set[str]] = []
 
     def once(self, name: str, build: Callable[[], T]) -> T:
-        """What `build` gives, computed at the first call with this name."""
+        """The result of `build`, computed at the first call with this name."""
         if name not in self._values:
             self._values[name], self._seconds[name], self._needs[name] = self._watch(build)
         if self._watching:
@@ -53,7 +53,7 @@ class Stages:
         return self._values[name]
 
     def as_if_alone(self, work: Callable[[], T]) -> tuple[T, float]:
-        """What `work` gives, and its own seconds plus those of all stages it needed, done now or before."""
+        """The result of `work`, and its own seconds plus those of all stages it needed, done now or before."""
         value, own, used = self._watch(work)
         return value, own + sum(self._seconds[name] for name in used)
 
@@ -69,7 +69,7 @@ class Stages:
 
 
 class Split(ABC):
-    """Training, calibration and test rows of one seed; what several methods need is made once.
+    """Training, calibration and test rows of one seed, and what several methods share, computed once.
 
     `X` holds the rows as the methods take them.
     """
@@ -84,24 +84,24 @@ class Split(ABC):
     @property
     @abstractmethod
     def estimator(self) -> Any:
-        """The base network, trained."""
+        """The trained base network."""
 
     @property
     @abstractmethod
     def error_estimator(self) -> Any:
-        """Two functions of a second network, which predicts the base network's absolute error."""
+        """A second network as two functions, which predicts the base network's absolute error."""
 
     @abstractmethod
     def quantile_estimator(self, level: float) -> tuple[Any, bool]:
-        """CQR's network for one level, and whether it is trained already."""
+        """CQR's network for one level, and whether it is already trained."""
 
     def kernel(self, *, smoothness: bool) -> MahalanobisKernel:
-        """The kernel trained with the smoothness term, or without it."""
+        """The kernel trained with or without the smoothness term."""
         template = self.protocol.kernel(self.seed, smoothness=smoothness, device=self.device)
         return self.stages.once(f"kernel {smoothness=}", lambda: self.kernel_regressor(template).kernels_[0])
 
     def kernel_regressor(self, kernel: MahalanobisKernel) -> KernelRegressor:
-        """The kernel regression in the base network's embedding; a kernel that is not fitted yet is fitted."""
+        """The kernel regression in the base network's embedding, fitting the kernel if necessary."""
         regressor = KernelRegressor(
             self.estimator, kernel=kernel, prefit=True, device=self.device, random_state=self.seed
         )
@@ -109,7 +109,7 @@ class Split(ABC):
 
 
 class TableSplit(Split):
-    """A split of a table of numbers, whose networks are trained here and now."""
+    """A split of a numeric table, whose networks are trained on demand."""
 
     device = "cpu"
 
@@ -130,7 +130,7 @@ class TableSplit(Split):
         return network.predict, network.embed
 
     def quantile_estimator(self, level: float) -> tuple[NetRegressor, bool]:
-        """A network that CQR trains."""
+        """An untrained network for CQR."""
         return self.protocol.network(self.seed), False
 
     def _errors(self) -> Float[NDArray, "n"]:
@@ -141,18 +141,18 @@ class TableSplit(Split):
 
 
 class TaskSplit(Split):
-    """A split for one task of a table of molecules, named like ``qm9(mu)``; its networks' outputs are stored."""
+    """A split for one task of a table of molecules, named like ``qm9(mu)``, with stored network outputs."""
 
     def __init__(self, dataset: Dataset, name: str, protocol: Protocol, seed: int, folder: Path) -> None:
         self.task, self.n_tasks = dataset.target_names.index(task_of(name)), len(dataset.target_names)
         parts = parts_of(dataset, protocol.split, seed, protocol.sizes)
         super().__init__(dataset.y[:, self.task], protocol, seed, parts)
-        self.X, self.smiles = np.arange(len(self.y)), dataset.X  # a row is its number
+        self.X, self.smiles = np.arange(len(self.y)), dataset.X  # a row is its index
         self.table, self.folder = table_of(name), folder
         self._known: dict[Path, Outputs] = {}
 
     def stored(self, role: str, **which: Any) -> Outputs:
-        """Of the network of that role; CQR's has a `level`, that of an ensemble is a `member`."""
+        """The stored outputs of the network with this role; CQR's has a `level`, an ensemble's is a `member`."""
         path = network_of(role, self.table, self.seed, self.protocol, **which).path(self.folder)
         if path not in self._known:
             self._known[path] = read_outputs(path)
@@ -160,12 +160,12 @@ class TaskSplit(Split):
 
     @property
     def estimator(self) -> Any:
-        """The base network's predictions of this task, and the embeddings that all tasks share."""
+        """The base network's predictions for this task, and the embeddings that all tasks share."""
         return self.functions("base")
 
     @property
     def error_estimator(self) -> Any:
-        """The second network's predictions of the base network's absolute error in this task."""
+        """The second network's predictions of the base network's absolute error on this task."""
         return self.functions("errors")
 
     def quantile_estimator(self, level: float) -> tuple[Any, bool]:
@@ -173,20 +173,20 @@ class TaskSplit(Split):
         return self.functions("quantiles", self._pair, level=level), True
 
     def ensemble(self) -> Float[NDArray, "2 n"]:
-        """Mean and variance of this task by the mixture of a deep ensemble's networks."""
+        """Mean and variance for this task from the mixture of a deep ensemble's networks."""
         outputs = [self.stored("member", member=member).y_pred for member in range(networks.N_MEMBERS)]
         means, variances = np.stack([one[:, self._pair].T for one in outputs], axis=1)
         moments = mixture_moments(*(torch.as_tensor(part)[..., None] for part in (means, variances)))
         return np.stack([moment[:, 0].numpy() for moment in moments])
 
     def embeddings(self, role: str) -> Float[NDArray, "n h"]:
-        """Those of the first network of that role."""
+        """The embeddings of the first network with this role."""
         embeddings = self.stored(role).embeddings
         assert embeddings is not None
         return embeddings
 
     def functions(self, role: str, columns: Sequence[int] | None = None, **which: Any) -> Any:
-        """A stored network as two functions of rows: its outputs, by default those of this task, and the base
+        """A stored network as two functions of rows: its outputs, by default for this task, and the base
         network's embeddings, which all networks around it share."""
         y_pred, embeddings = self.stored(role, **which).y_pred, self.embeddings("base")
         chosen = [self.task] if columns is None else columns
@@ -194,19 +194,19 @@ class TaskSplit(Split):
 
     @property
     def _pair(self) -> list[int]:
-        """This task's columns of a network with two outputs for each task: all first ones, then all second ones."""
+        """This task's columns of a network with two outputs per task: all first ones, then all second ones."""
         return [self.task, self.n_tasks + self.task]
 
 
 class StoredRows(np.ndarray):
-    """Row numbers of a table of molecules that know what the molecules are made of."""
+    """Row indices of a table of molecules, together with the molecules' atoms."""
 
     parts_are = MoleculeParts.parts_are
     smiles: NDArray
 
     @classmethod
     def of(cls, numbers: ArrayLike, smiles: NDArray) -> StoredRows:
-        """These rows of the table whose molecules are `smiles`."""
+        """These rows of the table with molecules `smiles`."""
         rows = np.asarray(numbers).view(cls)
         rows.smiles = smiles
         return rows
@@ -215,12 +215,12 @@ class StoredRows(np.ndarray):
         self.smiles = getattr(whole, "smiles", np.empty(0, object))
 
     def parts(self) -> list[list[str]]:
-        """The atoms of each molecule but hydrogen."""
+        """The non-hydrogen atoms of each molecule."""
         return MoleculeParts(self.smiles[np.asarray(self)].tolist()).parts()
 
 
 class StoredModel(Model):
-    """Networks like those of :class:`lvd.ChempropEstimator`, for one task, by stored outputs."""
+    """Networks like those of :class:`lvd.ChempropEstimator`, for one task, from stored outputs."""
 
     def __init__(self, split: TaskSplit) -> None:
         self.split = split
@@ -229,30 +229,30 @@ class StoredModel(Model):
         return StoredModel(self.split)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Nothing to set."""
+        """Empty: there are no parameters."""
         return {}
 
     @property
     def rows_held_out(self) -> Int[NDArray, "v"]:
-        """Those that the networks did not learn from."""
+        """The rows that the networks did not learn from."""
         return self.held_out_rows_
 
     def check(self, X: ArrayLike) -> Any:
-        """Row numbers."""
+        """Return row indices."""
         return StoredRows.of(X, self.split.smiles)
 
     def fit(self, X: Int[NDArray, "a"], y: Float[NDArray, "a t"]) -> StoredModel:
-        """Nothing to train; `X` are the training rows, of which the networks have learned from some."""
+        """Find the held-out ones among the training rows `X`; there is nothing to train."""
         self.held_out_rows_ = np.concatenate(inner_split(len(X))[1:])
         return self
 
     def evaluate(self, X: Int[NDArray, "a"]) -> Evaluation:
-        """The mean of the networks; the first one embeds."""
+        """The mean of the networks, with the first one's embedding."""
         y_pred, spread = QuantilesLoss().read(self.quantiles(X))
         return Evaluation(y_pred, self.embed(X), spread=spread)
 
     def quantiles(self, X: Int[NDArray, "a"]) -> Float[NDArray, "a q"]:
-        """Those of the task, from the lowest to the highest, means over the networks."""
+        """The task's quantiles in ascending order, averaged over the networks."""
         split = self.split
         columns = split.task + split.n_tasks * np.arange(QuantilesLoss.outputs_per_target)
         members = [split.stored("quantile_member", member=member) for member in range(networks.N_MEMBERS)]

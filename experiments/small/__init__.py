@@ -1,1 +1,1 @@
-"""Small samples: what is covered, and how sharply, where people start."""
+"""Small samples: coverage and sharpness at the sizes where people start."""

@@ -1,6 +1,6 @@
-"""``python -m experiments.small``: draw small samples where only lvd's numerical packages are installed.
+"""``python -m experiments.small``: draw small samples with only lvd's numerical packages installed.
 
-The same as ``python -m experiments small-samples``, which needs typer; each goes on from what the other has done.
+The same as ``python -m experiments small-samples``, which needs typer; each continues what the other has done.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from experiments.small.study import (
     write_small,
 )
 
-if __name__ == "__main__":  # workers read this file, too
+if __name__ == "__main__":  # worker processes import this file, too
     parser = ArgumentParser(prog="python -m experiments.small")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--samples", default="all")

@@ -29,7 +29,7 @@ Cells = dict[tuple[str, int, str, float], list[SmallResult]]
 
 
 class SmallBoard:
-    """The results beside one model, of draws for which all its methods have one."""
+    """The results with one model, restricted to draws for which all its methods have a result."""
 
     def __init__(self, results: Sequence[SmallResult], model: str) -> None:
         own = [one for one in results if one.model == model and not one.error]
@@ -43,7 +43,7 @@ class SmallBoard:
         self.cells: Cells = grouped(kept, lambda one: (one.sample, one.n_rows, one.method, one.level))
 
     def of(self, n_rows: int, method: str, level: float) -> list[list[SmallResult]]:
-        """For each sample its draws."""
+        """The draws of each sample."""
         places = [(sample, n_rows, method, level) for sample in self.samples]
         return [self.cells[place] for place in places if place in self.cells]
 
@@ -74,12 +74,12 @@ class SmallBoard:
         return fmean(one.finite for cell in cells for one in cell) if cells else math.nan
 
     def seconds(self, n_rows: int, method: str, level: float) -> float:
-        """What a fit takes, as if no trained model were shared."""
+        """The seconds of a fit, as if no trained model were shared."""
         cells = self.of(n_rows, method, level)
         return fmean(one.seconds for cell in cells for one in cell) if cells else math.nan
 
     def grid(self, level: float) -> Grid:
-        """A line for each method and measure, a column for each size."""
+        """One row per method and measure, one column per size."""
 
         def line(title: str, text: Callable[[int, str, float], str], method: str) -> list[str]:
             return [title, METHOD_TITLES[method], *(text(size, method, level) for size in self.sizes)]
@@ -127,7 +127,7 @@ class SmallBoard:
 
 
 def lowest_group(cell: Sequence[SmallResult]) -> float:
-    """The lowest coverage of a group, each pooled over the draws."""
+    """The lowest coverage of any group, each pooled over the draws."""
     counts = [[list(map(int, pair.split("/"))) for pair in one.groups.split()] for one in cell]
     hits, rows = np.sum(counts, axis=0).T
     return float((hits / rows).min())

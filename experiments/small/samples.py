@@ -1,4 +1,4 @@
-"""Three generators of small tables, each with a column that tells five groups apart."""
+"""Three generators of small tables, each with a column that defines five groups."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GROUPS = 5
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows, their targets, and the group of each: the fifth in which one of its columns is."""
+    """Rows, their targets, and their groups, the fifths of one column."""
 
     X: Float[NDArray, "n p"]
     y: Float[NDArray, "n"]
@@ -23,7 +23,7 @@ class Sample:
 
 
 def noise_levels(rng: np.random.Generator, n_rows: int) -> Sample:
-    """Eight columns; the first sets one of two noise levels, four times apart."""
+    """Eight columns; the first selects one of two noise levels, a factor of four apart."""
     X = rng.uniform(-1.0, 1.0, size=(n_rows, 8))
     noise = np.where(X[:, 0] > 0.2, 2.0, 0.5) * rng.normal(size=n_rows)
     y = X[:, 0] + 2.0 * X[:, 1] + np.sin(3.0 * X[:, 2]) + noise
@@ -31,7 +31,7 @@ def noise_levels(rng: np.random.Generator, n_rows: int) -> Sample:
 
 
 def skewed_errors(rng: np.random.Generator, n_rows: int) -> Sample:
-    """Five columns; errors are exponential, and their size grows with the first column."""
+    """Five columns; errors are exponential, with a scale that grows with the first column."""
     X = rng.normal(size=(n_rows, 5))
     noise = (0.3 + np.exp(0.6 * X[:, 0]) / 1.5) * (rng.exponential(size=n_rows) - 1.0)
     edges = [NormalDist().inv_cdf(number / GROUPS) for number in range(1, GROUPS)]
@@ -39,7 +39,7 @@ def skewed_errors(rng: np.random.Generator, n_rows: int) -> Sample:
 
 
 def friedman(rng: np.random.Generator, n_rows: int) -> Sample:
-    """Friedman's ten columns and normal errors of one size: there is nothing to learn about them."""
+    """Friedman's ten columns with homoscedastic normal errors, which leave nothing to learn about them."""
     X = rng.uniform(size=(n_rows, 10))
     y = (
         10.0 * np.sin(np.pi * X[:, 0] * X[:, 1])

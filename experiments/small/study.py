@@ -27,7 +27,7 @@ from lvd._typing import Float, NDArray
 from lvd._validation import check_positive
 from lvd.engine import jackknife_plus_intervals
 from lvd.intervals import covered
-from lvd.metrics.width import widened_range
+from lvd.metrics.interval_metrics import widened_range
 from lvd.models.candidates import held_out_folds
 
 SMALL_SIZES = ("60", "120", "250", "500")
@@ -35,16 +35,16 @@ SMALL_SIZES = ("60", "120", "250", "500")
 SMALL_LEVELS = (0.5, 0.9)
 TEST_ROWS = 1000
 DRAWS_TOGETHER = 10
-"""So many draws share a file of results."""
+"""How many draws share a file of results."""
 
 
 @dataclass(frozen=True)
 class SmallResult:
-    """A method on one draw at one level; `error` says why it could not run, and then figures are NaN.
+    """A method on one draw at one level; `error` is the reason for a failure, and then figures are NaN.
 
-    `groups` holds "covered/rows" for each of the five groups. For the interval (Winkler) score intervals are cut to
-    the range of the sample's y widened by a tenth, so that an infinite one counts as that range. `seconds` are the
-    processor's for one fit, as if no model were shared.
+    `groups` holds "covered/rows" for each of the five groups. For the interval (Winkler) score, intervals are
+    clipped to the range of the sample's y widened by a tenth, so that an infinite one counts as that range.
+    `seconds` is the processor time of one fit, as if no model were shared.
     """
 
     sample: str
@@ -73,12 +73,12 @@ class SmallJob:
     methods: tuple[str, ...]
 
     def file(self, folder: Path) -> Path:
-        """Where its results are kept."""
+        """The file of its results."""
         place = f"{self.draws[0] // DRAWS_TOGETHER * DRAWS_TOGETHER:03d}"
         return folder / "runs" / f"{self.sample}-{self.model}-{self.n_rows}-{place}.csv"
 
     def missing(self, folder: Path) -> list[tuple[int, str]]:
-        """What has no result yet, or one that failed."""
+        """The methods without a result, or whose result is a failure."""
         file = self.file(folder)
         known = read_small(file) if file.exists() else []
         done = {(one.draw, one.method) for one in known if not one.error}
@@ -119,7 +119,7 @@ def run_small(
     minutes: float | None = None,
     progress: Progress = silent,
 ) -> None:
-    """Do what `folder` does not have yet; a killed process loses one draw. After `minutes` no draw is begun."""
+    """Run what `folder` lacks; a killed process loses at most one draw. No draw starts after `minutes`."""
     check_positive(workers, "jobs", integer=True)
     if minutes is not None:
         check_positive(minutes, "minutes")
@@ -132,7 +132,7 @@ def run_small(
 
 
 def _do_small_job(job: SmallJob, *, folder: Path, until: float) -> None:
-    """Run what is missing, and write the file again after each draw."""
+    """Run what is missing, rewriting the file after each draw."""
     torch.set_num_threads(1)
     file, missing = job.file(folder), job.missing(folder)
     for draw in sorted({draw for draw, _ in missing}):
@@ -146,7 +146,7 @@ def _do_small_job(job: SmallJob, *, folder: Path, until: float) -> None:
 
 
 def run_draw(sample: str, model: str, n_rows: int, draw: int, methods: Sequence[str]) -> list[SmallResult]:
-    """The methods on one sample, and on new rows of the same kind; all share trained models."""
+    """Run the methods on one sample and on new rows from its distribution; all share trained models."""
     rng = np.random.default_rng([draw, n_rows, list(SAMPLES).index(sample)])
     given, new = SAMPLES[sample](rng, n_rows), SAMPLES[sample](rng, TEST_ROWS)
     stages, results = Stages(), []
@@ -154,11 +154,11 @@ def run_draw(sample: str, model: str, n_rows: int, draw: int, methods: Sequence[
         place: tuple[str, str, int, int] = (sample, model, n_rows, draw)
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # that there are few rows is the question here
+                warnings.simplefilter("ignore")  # too few rows is exactly what this study is about
                 learn = partial(SMALL_METHODS[method], _estimator(model, stages, draw), given, draw)
                 intervals_of, seconds = stages.as_if_alone(learn)
                 intervals = intervals_of(new.X)
-        except Exception as error:  # whatever it is, the others go on
+        except Exception as error:  # whatever fails, the other methods still run
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             results += [
                 SmallResult(*place, level, method, error=reason, processor=processor_name())
@@ -183,7 +183,7 @@ def _estimator(model: str, stages: Stages, seed: int) -> SharedModel:
 def _measured(
     level: float, given: Sample, new: Sample, intervals: Float[NDArray, "n 2"]
 ) -> tuple[float, str, float, float]:
-    """Coverage, that of the groups, the share of finite intervals, and the score."""
+    """Coverage, overall and by group, the share of finite intervals, and the score."""
     hits = covered(new.y, intervals)
     cut = np.clip(intervals, *widened_range(given.y))
     groups = " ".join(f"{hits[new.group == g].sum()}/{(new.group == g).sum()}" for g in range(GROUPS))
@@ -235,7 +235,7 @@ SMALL_METHODS: dict[str, Callable[[SharedModel, Sample, int], Learned]] = {
 
 
 def read_small(source: Path) -> list[SmallResult]:
-    """All results of a folder, or of a compact table."""
+    """Read all results of a folder, or of a compact table."""
     return read_result_rows(
         *(source, "runs", SmallResult),
         what="a table of small samples",
@@ -244,10 +244,10 @@ def read_small(source: Path) -> list[SmallResult]:
 
 
 def count_small(folder: Path) -> int:
-    """How many results a folder has."""
+    """The number of results in a folder."""
     return len(read_small(folder)) if any((folder / "runs").glob("[!.]*.csv")) else 0
 
 
 def write_small(results: Sequence[SmallResult], path: Path) -> None:
-    """All results as one compact table."""
+    """Write all results as one compact table."""
     write_dataclasses(results, path, SmallResult, digits=5)

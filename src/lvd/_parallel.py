@@ -11,19 +11,24 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar, copy_context
 from functools import cache
 from threading import Event
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 ChunkMap: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
 """``run(function, chunks)`` gives ``[function(chunk) for chunk in chunks]``."""
+JobMap: TypeAlias = Callable[["Jobs"], list[Any]]
+"""``run(jobs)`` gives ``[jobs.function(item) for item in jobs.items]``."""
 
 
 CELLS_A_THREAD = 2**17
 """Training uses one more thread for each so many cells of the table."""
-_OUTSIDE: ContextVar[tuple[int, Any] | None] = ContextVar("threads outside of few_threads", default=None)
+Limit: TypeAlias = Callable[[int], AbstractContextManager[Any]]
+"""``with limit(n)`` holds OpenMP to n threads."""
+_OUTSIDE: ContextVar[tuple[int, Limit] | None] = ContextVar("threads outside of few_threads", default=None)
+_ENGINE: ContextVar[JobMap | None] = ContextVar("what trains independent models", default=None)
 
 
 def usable_threads() -> int:
@@ -31,7 +36,7 @@ def usable_threads() -> int:
     import torch  # not at the top: reading tables needs only the slices
 
     outside = _OUTSIDE.get()
-    return min(torch.get_num_threads() if outside is None else outside[0], _processors(os.getpid()))
+    return outside[0] if outside is not None else min(torch.get_num_threads(), _processors(os.getpid()))
 
 
 @cache
@@ -49,20 +54,27 @@ def few_threads(X: Any) -> Iterator[None]:
     `workers` and `in_chunks` still use all `usable_threads`, as their chunks do not wait for each other.
     """
     import torch
-    from threadpoolctl import ThreadpoolController
 
-    outside = _OUTSIDE.get() or (usable_threads(), ThreadpoolController().select(user_api="openmp"))
+    outside = _OUTSIDE.get() or (usable_threads(), _openmp_limit())
     shape = getattr(X, "shape", None) or (len(X),)
     cells = math.prod(shape) if len(shape) == 2 else math.inf  # a row of images is much work
     n_threads, before = int(min(usable_threads(), 1 + cells // CELLS_A_THREAD)), torch.get_num_threads()
     token = _OUTSIDE.set(outside)
     try:
-        with outside[1].limit(limits=n_threads):
+        with outside[1](n_threads):
             torch.set_num_threads(n_threads)
             yield
     finally:
         _OUTSIDE.reset(token)
         torch.set_num_threads(before)
+
+
+def _openmp_limit(most: int | None = None) -> Limit:
+    """The limit of the OpenMP libraries that are loaded now, `most` at most."""
+    from threadpoolctl import ThreadpoolController
+
+    controller = ThreadpoolController().select(user_api="openmp")
+    return lambda n_threads: controller.limit(limits=n_threads if most is None else min(n_threads, most))
 
 
 def chunk_slices(n: int, size: int) -> list[slice]:
@@ -104,17 +116,78 @@ def workers(n_threads: int | None = None) -> Iterator[ChunkMap]:
         torch.set_num_threads(before)
 
 
-def at_once(function: Callable[[Any], Any], items: Sequence[Any], n_jobs: int | None, X: Any) -> list[Any]:
-    """Apply a function that trains on the table `X` to each item, `n_jobs` at a time."""
-    if n_jobs is None or min(n_jobs, len(items)) < 2:
-        return run_in_turn(function, items)
+class Jobs(NamedTuple):
+    """Independent training jobs: `function` is called with each item.
+
+    The function returns all that it learns and has no side effects, because it may run in another process. In this
+    process `begins` is called with each item when its turn comes, and `ended` after each.
+    """
+
+    function: Callable[[Any], Any]
+    items: Sequence[Any]
+    begins: Callable[[Any], object] = lambda item: None
+    ended: Callable[[], object] = lambda: None
+
+    def run_one(self, item: Any) -> Any:
+        """The answer to one item, in this thread."""
+        self.begins(item)
+        answer = self.function(item)
+        self.ended()
+        return answer
+
+
+def at_once(jobs: Jobs, n_jobs: int | None, X: Any) -> list[Any]:
+    """Run jobs that train on the table `X`, `n_jobs` at a time on threads, or on the engine in use."""
+    engine = _ENGINE.get()
+    if engine is not None and len(jobs.items) > 1:
+        return engine(jobs)
+    if n_jobs is None or min(n_jobs, len(jobs.items)) < 2:
+        return run_in_turn(jobs.run_one, jobs.items)
 
     def alone(item: Any) -> Any:
         with few_threads(X):  # in each thread, as OpenMP's limits are per thread
-            return function(item)
+            return jobs.run_one(item)
 
-    with workers(min(n_jobs, len(items))) as run:
-        return run(alone, items)
+    with workers(min(n_jobs, len(jobs.items))) as run:
+        return run(alone, jobs.items)
+
+
+@contextmanager
+def training_by(engine: JobMap) -> Iterator[None]:
+    """Run the jobs of `at_once` on `engine` in this block."""
+    token = _ENGINE.set(engine)
+    try:
+        yield
+    finally:
+        _ENGINE.reset(token)
+
+
+class Threads(NamedTuple):
+    """A job's numbers of threads, on which the rounding of torch and BLAS depends."""
+
+    usable: int
+    torch: int
+    blas: int
+
+    @classmethod
+    def here(cls) -> Threads:
+        """The numbers in this thread."""
+        import torch
+        from threadpoolctl import ThreadpoolController
+
+        libraries = ThreadpoolController().select(user_api="blas").info()
+        blas = max((one["num_threads"] for one in libraries), default=1)
+        return cls(usable_threads(), torch.get_num_threads(), blas)
+
+    def take(self, most_openmp: int) -> None:
+        """Set these numbers for this process, and OpenMP's to `most_openmp`, which changes no result."""
+        import sklearn.ensemble  # noqa: F401  (limits are for libraries that are loaded)
+        import torch
+        from threadpoolctl import threadpool_limits
+
+        threadpool_limits({"blas": self.blas, "openmp": most_openmp})
+        torch.set_num_threads(self.torch)
+        _OUTSIDE.set((self.usable, _openmp_limit(most_openmp)))
 
 
 WEIGHTS_AT_ONCE = 2**21

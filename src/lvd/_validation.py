@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from itertools import chain
@@ -12,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from lvd._typing import ArrayLike, Bool, Float, Levels, NDArray, RandomState
+from lvd._typing import ArrayLike, Float, Levels, NDArray, RandomState
 
 
 class Parameter(NamedTuple):
@@ -142,13 +143,6 @@ def _tensor_to_numpy(tensor: Any) -> NDArray:
         ) from None
 
 
-def own_copy(rows: Any) -> Any:
-    """A copy for an estimator that may modify its input."""
-    if is_tensor(rows):
-        return rows.clone()
-    return rows.copy() if hasattr(rows, "copy") else rows
-
-
 def like(result: ArrayLike, reference: ArrayLike, *, upwards: bool = False) -> Any:
     """`result` as a torch tensor on the device of `reference` when that is a tensor; else as a numpy array.
 
@@ -201,7 +195,7 @@ def check_matrix(
             "give at least one row and one column"
         )
     if finite:
-        _check_finite(np.where(np.isnan(array), 0.0, array) if missing else array, name, columns)
+        _check_finite(array, name, columns, missing=missing)
     if n_columns is not None and array.shape[1] != n_columns:
         raise InputError(
             f"{name} has {array.shape[1]} features, but lvd is expecting {n_columns} features as input, as in fit; "
@@ -353,28 +347,17 @@ def resolve_device(device: Any = "auto") -> Any:
     return resolved
 
 
-def mean_and_deviation(array: Float[NDArray, "n *p"]) -> tuple[Float[NDArray, "*p"], Float[NDArray, "*p"]]:
-    """Mean and standard deviation of each column.
-
-    Columns are first scaled by a power of 2, so that squares do not overflow and no digit changes.
-    """
-    exponents = np.frexp(np.abs(array).max(0))[1]
-    near_one = np.ldexp(array, -exponents)
-    return np.ldexp(near_one.mean(0), exponents), np.ldexp(near_one.std(0), exponents)
-
-
-def constant_columns(array: Float[NDArray, "n *p"], eps: float = 2.0**-52) -> Bool[NDArray, "*p"]:
-    """Columns whose values differ by no more than a few roundings of their size."""
-    highest, lowest = array.max(0), array.min(0)
-    return highest / 2.0 - lowest / 2.0 <= 2.0 * eps * np.maximum(np.abs(highest), np.abs(lowest))
+DIGESTED_ROWS = 65_536
+"""How many rows are copied at a time."""
 
 
 def row_digests(X: ArrayLike) -> NDArray:
     """A 64-bit digest of each row, of any kind, to find rows that occur in two sets."""
     rows = to_numpy(X) if is_tensor(X) or hasattr(X, "columns") else X
     if isinstance(rows, np.ndarray) and rows.dtype.kind in "biuf":
-        numbers = rows.astype(np.float64, order="C") + 0.0  # -0.0 and 0.0 are the same number
-        encoded = (row.tobytes() for row in numbers)
+        blocks = (rows[start : start + DIGESTED_ROWS] for start in range(0, len(rows), DIGESTED_ROWS))
+        # -0.0 and 0.0 are the same number.
+        encoded = (row.tobytes() for block in blocks for row in block.astype(np.float64, order="C") + 0.0)
     else:
         encoded = (repr(row.tolist() if isinstance(row, np.ndarray) else row).encode() for row in rows)
     digests = (hashlib.blake2b(row, digest_size=8).digest() for row in encoded)
@@ -408,8 +391,10 @@ def _numbers(array: ArrayLike, name: str) -> NDArray:
         ) from None
 
 
-def _check_finite(array: NDArray, name: str, columns: list[str]) -> None:
+def _check_finite(array: NDArray, name: str, columns: list[str], *, missing: bool = False) -> None:
     finite = np.isfinite(array)
+    if missing:
+        finite |= np.isnan(array)
     if finite.all():
         return
     bad = np.argwhere(~finite)
@@ -422,3 +407,120 @@ def _check_finite(array: NDArray, name: str, columns: list[str]) -> None:
         tuple(dict.fromkeys(int(b[0]) for b in bad[:5])),
         f"{where}); remove or impute these rows first",
     )
+
+
+Sizes = dict[str, int]
+"""The named sizes of the arguments of one call."""
+SPECIFICATION = re.compile(r"(?P<how>[>?]*)(?P<dtype>\w+)(?P<shape>( [\w|+]+)*?)( \.\.(?P<most>\w+))?")
+
+
+class MisfitError(InputError):
+    """An array that does not match its specification, which is the message."""
+
+
+class ArrayCheck(NamedTuple):
+    """A parsed specification of an array argument, as of ``"float64 n k"``.
+
+    A size is a number, one of several (``0|3``), or a name that has the same value in all arguments of a call; only
+    `n` may be 0, and ``m+1`` is one more than m. ``>`` before the type marks an array that is written to, ``?`` one
+    that may have no rows, and ``..m`` at the end values from 0 to m.
+    """
+
+    written: bool
+    may_be_empty: bool
+    dtype: np.dtype[Any]
+    shape: tuple[str, ...]
+    most: str | None
+    text: str
+
+    @classmethod
+    def of(cls, text: str) -> ArrayCheck:
+        """Parse a specification."""
+        found = SPECIFICATION.fullmatch(text)
+        assert found is not None, text
+        how, dtype, shape = found["how"], np.dtype(found["dtype"]), tuple(found["shape"].split())
+        return cls(">" in how, "?" in how, dtype, shape, found["most"], text)
+
+    def __call__(self, array: Any, sizes: Sizes) -> None:
+        """Refuse an array that does not match; sizes named for the first time are added to `sizes`."""
+        fine = isinstance(array, np.ndarray) and array.dtype == self.dtype and array.ndim == len(self.shape)
+        if not fine or not (array.flags.carray if self.written else array.flags.c_contiguous):
+            raise MisfitError(self.text)
+        if self.may_be_empty and not len(array):
+            return
+        for wanted, size in zip(self.shape, array.shape, strict=True):
+            if wanted.isidentifier():
+                fine &= sizes.setdefault(wanted, size) == size and (size > 0 or wanted == "n")
+            elif wanted.endswith("+1"):
+                fine &= sizes[wanted[:-2]] + 1 == size
+            else:
+                fine &= str(size) in wanted.split("|")
+        if fine and self.most is not None and array.size:
+            fine = array.min() >= 0 and array.max() <= sizes[self.most]
+        if not fine:
+            raise MisfitError(self.text)
+
+
+Check = Callable[[Any, Sizes], None]
+"""Checks one argument."""
+
+
+class Checked:
+    """A compiled function that checks its arguments at every call: compiled loops do not check bounds."""
+
+    def __init__(self, compiled: Any, checks: dict[str, Check]) -> None:
+        self.compiled, self.name = compiled, compiled.py_func.__name__
+        self.checks = tuple(checks.items())
+
+    def __call__(self, *arguments: Any) -> None:
+        """Check the arguments, all given by position, and run."""
+        sizes: Sizes = {}
+        for (name, check), argument in zip(self.checks, arguments, strict=True):
+            try:
+                check(argument, sizes)
+            except MisfitError as misfit:
+                given = f"{argument.dtype} {argument.shape}" if hasattr(argument, "dtype") else type(argument)
+                raise InputError(
+                    f"{name} of the compiled {self.name} must be {misfit}, where {sizes or 'nothing'} is known, "
+                    f"got {given}: parts of a model that do not belong together; fit it again"
+                ) from None
+        self.compiled(*arguments)
+
+
+def checked(**specifications: str | Check) -> Callable[[Any], Checked]:
+    """Check the arguments of a compiled function, in order: arrays by a specification, ``"number"``, or a
+    function."""
+    checks = {name: _check_of(given) for name, given in specifications.items()}
+
+    def wrap(compiled: Any) -> Checked:
+        if not hasattr(compiled, "py_func"):
+            raise InputError(
+                "lvd's loops must be compiled, but NUMBA_DISABLE_JIT is set; unset it and start Python again"
+            )
+        return Checked(compiled, checks)
+
+    return wrap
+
+
+def _check_of(given: str | Check) -> Check:
+    if not isinstance(given, str):
+        return given
+    return _check_number if given == "number" else ArrayCheck.of(given).__call__
+
+
+def check_of_arrays(specifications: Sequence[str]) -> Check:
+    """The check of a tuple of arrays."""
+    checks = [ArrayCheck.of(text) for text in specifications]
+
+    def check(arrays: Any, sizes: Sizes) -> None:
+        if not isinstance(arrays, tuple) or len(arrays) != len(checks):
+            raise MisfitError(f"{len(checks)} arrays")
+        for one, array in zip(checks, arrays, strict=True):
+            one(array, sizes)
+
+    return check
+
+
+def _check_number(value: Any, sizes: Sizes) -> None:
+    if not isinstance(value, float):
+        raise MisfitError("a float")

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import betaincinv
 
 from lvd._typing import ArrayLike, Bool, Float, NDArray
-from lvd._validation import InputError, check_fraction, check_targets, percent_name
+from lvd._validation import InputError, check_fraction, check_targets
 
 Bounds: TypeAlias = tuple[Any, Any]
 """The lowest and highest that targets can be: two numbers, or two vectors with one number for each target."""
@@ -56,27 +56,6 @@ def binomial_band(
     lower = np.where(hits > 0, betaincinv(np.maximum(hits, 1), misses + 1, half), 0.0)
     upper = np.where(misses > 0, betaincinv(hits + 1, np.maximum(misses, 1), 1 - half), 1.0)
     return lower, upper
-
-
-def interval_columns(
-    y_pred: Float[NDArray, "n t"],
-    intervals: Float[NDArray, "n 2 l t"],
-    levels: Float[NDArray, "l"],
-    targets: Sequence[str] = ("",),
-) -> dict[str, Float[NDArray, "n"]]:
-    """``y_pred``, then ``lower_90`` and ``upper_90`` for each level; the names end in the targets' names.
-
-    >>> y_pred, intervals = np.zeros((1, 1)), np.array([[-1.0, 1.0]])[..., None, None]
-    >>> list(interval_columns(y_pred, intervals, np.array([0.9]), ["_price"]))
-    ['y_pred_price', 'lower_90_price', 'upper_90_price']
-    """
-    columns = {}
-    for t, suffix in enumerate(targets):
-        columns[f"y_pred{suffix}"] = y_pred[:, t]
-        for number, level in enumerate(levels.tolist()):
-            for side, name in enumerate(("lower", "upper")):
-                columns[f"{name}_{percent_name(level)}{suffix}"] = intervals[:, side, number, t]
-    return columns
 
 
 class Region(ABC):

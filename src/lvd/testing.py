@@ -14,9 +14,9 @@ from lvd._typing import Float, NDArray
 from lvd._validation import to_numpy
 from lvd.kernels import Kernel
 from lvd.methods import IntervalRegressor, LVDRegressor
-from lvd.methods.saving import load_method
 from lvd.models import NetRegressor
 from lvd.scores import ConformityScore, EvaluatedRows
+from lvd.store import load_object
 from lvd.support import SupportRule
 
 __all__ = ["check_kernel", "check_method", "check_score", "check_support"]
@@ -158,7 +158,7 @@ def _check_behaviour(reg: IntervalRegressor, trusted: type[Any], *, several: boo
     _check(np.array_equal(again, intervals), "the same random_state must give the same intervals")
     with TemporaryDirectory() as folder:
         reg.save(Path(folder) / "model")
-        loaded = load_method(Path(folder) / "model", trusted=[trusted])
+        loaded = load_object(Path(folder) / "model", {}, [trusted])
     same = np.array_equal(loaded.predict_interval(X[:20])[1], intervals)
     _check(same, "what is saved and loaded must give the same intervals; learned attributes must end in _")
     if hasattr(loaded, "explain"):

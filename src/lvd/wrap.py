@@ -10,8 +10,7 @@ from lvd._typing import RandomState
 from lvd._validation import InputError, check_choice
 from lvd.models.adapters import FunctionModel, SklearnModel
 from lvd.models.boosted import TreesRegressor
-from lvd.models.kinds import is_classifier, last_step, unfitted_copy
-from lvd.models.model import Fitted, Model
+from lvd.models.model import Fitted, Model, is_classifier, last_step, unfitted_copy
 from lvd.models.regressor import NetRegressor
 from lvd.molecules.trained import trained_mpnn
 

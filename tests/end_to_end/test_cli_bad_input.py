@@ -304,7 +304,7 @@ def test_update_and_monitor(lvd_here, homes, tmp_path):
     assert lvd_here("update", model, homes.new).code == 0
     again = lvd_here("update", model, homes.new, "--force")
     check_refused(
-        again, "120 calibrate it already (rows 1, 2, 3, 4, 5, ...); remove them, or give --allow-repeated,"
+        again, "120 already calibrate it (rows 1, 2, 3, 4, 5, ...); remove them, or give --allow-repeated,"
     )
     added = lvd_here("update", model, homes.new, "--allow-repeated", "--newest", 150)
     assert added.code == 0

@@ -186,5 +186,5 @@ def test_refusals(folder):
     assert "give --force" in outcome.err
     write_table(folder / "nameless.csv", {"hour": ["a", ""], "load": [1.0, 2.0]})
     outcome = run_here("online", "observe", folder / "state", folder / "nameless.csv")
-    assert "lacks 1 names (row 2)" in " ".join(outcome.err.split())
+    assert "its key is missing in 1 of them (row 2)" in " ".join(outcome.err.split())
     assert labels.is_file()

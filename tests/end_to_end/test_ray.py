@@ -226,14 +226,9 @@ class TestKilled:
         assert not Path(f"/proc/{pid}").exists()
 
     def test_it_ends_with_the_process_that_asked(self):
-        serve = (
-            "import threading; from lvd.tables import distributed\n"
-            "distributed._predict_files = threading.Event().wait\n"
-            "distributed.answer_asked()"
-        )
-        command = [sys.executable, "-c", serve]
+        command = [sys.executable, "-c", distributed.SERVE]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-            pickle.dump((600,), process.stdin)
+            pickle.dump((time.sleep, 600), process.stdin)
             process.stdin.close()
             assert process.wait(120) == 1
 

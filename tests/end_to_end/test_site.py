@@ -67,7 +67,7 @@ def test_every_command_has_a_section(site):
 
 
 def test_generated_pages_are_part_of_the_site(site):
-    for name in ("reproduction", "baselines", "speed"):
+    for name in ("reproduction", "baselines", "speed", "growth"):
         assert (site / f"{name}.html").exists()
 
 

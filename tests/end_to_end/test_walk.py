@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-INTERVAL, PREDICT, FIT = 20, 38, 76
+INTERVAL, PREDICT, FIT = 16, 30, 54
 """The most files that ``predict_interval``, ``lvd predict`` and ``lvd fit --model net`` may walk."""
 
 WALK = """
@@ -86,5 +86,5 @@ def test_predict(walks):
 
 
 def test_predict_interval(walks):
-    assert {"engine/quantiles.py", "scores/shapes.py"} <= set(walks["interval"])
+    assert {"engine/quantiles.py", "scores/distributional.py"} <= set(walks["interval"])
     assert len(walks["interval"]) <= INTERVAL, walks["interval"]

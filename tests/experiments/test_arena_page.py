@@ -17,6 +17,7 @@ from experiments.arena.page import (
     make_boards,
     outside_grid,
     seeds_grid,
+    tables_of_few_rows,
     write_arena_page,
 )
 from experiments.arena.summary import ArenaBoard
@@ -201,7 +202,9 @@ def test_who_ran_on_a_part_of_the_tables_is_not_first(tmp_path):
     text = (tmp_path / "arena.md").read_text()
     assert "**Sharpest: ten lines**" in text
     assert "**LVD** is number 2 of 3 methods" in text
-    assert "| RCP | 1 | 0.005 | 220.000 (220.00 to 220.00) | 0 : 1 |" in text  # LVD beside it where both ran
+    assert (
+        "| RCP | 1 | 1 | 0.005 | 220.000 (220.00 to 220.00) | 0 : 1 |" in text
+    )  # LVD beside it where both ran
 
 
 def test_unseen_tables_are_apart_from_the_others(tmp_path):
@@ -217,9 +220,50 @@ def test_unseen_tables_are_apart_from_the_others(tmp_path):
 def test_who_ran_with_fewer_seeds_is_told():
     rows = {
         row[0].text: [one.text for one in row[1:]]
-        for row in seeds_grid([*small_arena(), result("a", "rcp", 1.0)]).rows
+        for row in seeds_grid(
+            [
+                *(one for one in small_arena() if (one.table, one.method, one.seed) != ("a", "lvd", 1)),
+                result("a", "rcp", 1.0),
+            ]
+        ).rows
     }
-    assert rows == {"RCP": ["1", "1", "1"]}
+    assert rows == {
+        "LVD": ["network", "2", "1 to 2", "3 of 4"],
+        "RCP": ["network", "1", "1", "1 of 4"],
+    }
+
+
+def test_all_that_is_relative_is_of_common_splits(tmp_path):
+    """Split conformal is ten times worse with the seeds that LVD lacks, and a rival is better there alone."""
+    results = [
+        *(result("a", "split", score, seed) for seed, score in enumerate((10.0, 100.0, 100.0))),
+        result("a", "lvd", 8.0),
+        *(result("a", "ten-lines", score, seed) for seed, score in enumerate((9.0, 10.0, 10.0))),
+    ]
+    board = ArenaBoard(results, "network", 0.9)
+    rows = {row.method: row for row in board.standings}
+    assert (rows["lvd"].score, rows["lvd"].splits) == (pytest.approx(0.8), 1)
+    assert (rows["ten-lines"].score, rows["ten-lines"].splits) == (pytest.approx(29 / 210), 3)
+    assert rows["lvd"].relative("width") == pytest.approx(0.8)
+    found = board.compare("lvd", "ten-lines")
+    assert (found.ratio, found.wins, found.losses, found.splits) == (pytest.approx(8 / 9), 1, 0, 1)
+    assert board.scores("a", "lvd", "ten-lines") == pytest.approx([0.8, 0.9])
+    write_arena_page(results, [], tmp_path / "arena.md")
+    text = (tmp_path / "arena.md").read_text()
+    assert "On no table." in text  # where LVD loses
+    assert "on the 1 split that both have, better on 1 of 1 tables and worse on 0." in text
+    (line,) = [line for line in text.splitlines() if line.startswith("| LVD | 1 | 1 |")]
+    assert "| 0.800 |" in line
+    assert "| LVD | network | 1 | 1 | 1 of 3 |" in text
+
+
+def test_the_page_says_where_cross_calibration_has_more_folds(tmp_path):
+    few, many = result("a", "split", 1.0, rows=249), result("b", "split", 1.0, rows=250)
+    assert tables_of_few_rows([few, many]) == ["a"]
+    write_arena_page([few, many], [], tmp_path / "arena.md")
+    assert "rows train and calibrate together, here on a, and five elsewhere" in (
+        tmp_path / "arena.md"
+    ).read_text().replace("\n", " ")
 
 
 def test_rows_from_outside_are_a_table_of_their_own(tmp_path):

@@ -14,7 +14,17 @@ from experiments.arena.split import ArenaSplit
 from experiments.arena.tables import ArenaTable, load_arena_table
 
 pytestmark = pytest.mark.slow  # rivals of the arena alone, most of them networks
-RECENT = ("pcp", "rcp", "cpcp", "epicscore", "dcp", "dcp-optimal", "clear", "cv-plus-ten-lines")
+RECENT = (
+    "pcp",
+    "rcp",
+    "cpcp",
+    "epicscore",
+    "dcp",
+    "dcp-optimal",
+    "chr",
+    "clear",
+    "cv-plus-ten-lines",
+)
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +50,15 @@ def test_they_cover_and_see_the_noise(split, method):
     assert result.error == ""
     assert 0.84 < result.coverage < 0.96
     assert result.conditional_gap < 0.7 * plain.conditional_gap
+
+
+def test_a_score_boosted_for_a_small_mean_length_covers_and_is_shortest(split):
+    """Mean length is small where noisy rows are covered less, so that coverage is not more even."""
+    others = [run_contestant(split, name, 0.9) for name in ("split", "ten-lines", "chr")]
+    result = run_contestant(split, "boosted", 0.9)
+    assert result.error == ""
+    assert 0.84 < result.coverage < 0.96
+    assert result.width < 0.95 * min(other.width for other in others)
 
 
 @pytest.mark.parametrize("method", ["pcp", "cpcp", "epicscore"])

@@ -198,7 +198,7 @@ def test_tables_in_every_format(table, tmp_path):
 
 def test_compare_counts_by_table_and_method(table):
     out = experiments_here("tables", table, "--compare").out
-    assert "Cells beside the printed ones" in out
+    assert "Cells compared with the printed ones" in out
     assert "of 88 tested cells compatible (p >= 0.01)" in out
     assert "coverage: LVD" in out
     assert "coverage: DJ" not in out

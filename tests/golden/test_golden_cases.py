@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import lvd
-from lvd.kernels.leave_one_out import LeaveOneOut
-from lvd.kernels.training import descend
-from lvd.scores.residuals import BoundResidual, error_unit
+from lvd.kernels.training import LeaveOneOut, descend
+from lvd.scores.residuals import error_unit
+from lvd.scores.score import BoundResidual
 
 
 @pytest.fixture(scope="module", params=[0, 1])

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 import lvd
-from lvd.kernels.leave_one_out import LeaveOneOut
-from lvd.kernels.training import descend, draw_batches, initial_components
+from lvd.kernels.training import LeaveOneOut, descend, draw_batches, initial_components
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that torch sees")

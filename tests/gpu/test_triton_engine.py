@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import lvd
-from lvd.engine import Queries, SortedRows, fused, local_quantile
+from lvd.engine import Queries, SortedRows, gpu, local_quantile
 from lvd.engine.oracle import gaussian_weights, weighted_quantile
-from lvd.engine.sums import TrainingSample, adaptive_bandwidths
+from lvd.engine.quantiles import TrainingSample, adaptive_bandwidths
 
 pytest.importorskip("triton")
 from lvd.engine.triton_engine import Given
@@ -317,7 +317,7 @@ def test_rows_beyond_all_bounds_do_not_disturb_the_others(distance, m):
 
 def test_where_triton_has_no_float64_products_the_float64_pass_serves(monkeypatch):
     queries, points, scores = case(60, 2000, 2, spread=40.0)
-    monkeypatch.setattr(fused, "multiplies_float64", lambda device: False)
+    monkeypatch.setattr(gpu, "multiplies_float64", lambda device: False)
     calibration = sort(points, scores)
     np.testing.assert_array_equal(radius(queries, calibration), by_oracle(queries, points, scores))
     assert not calibration.on_gpu.double

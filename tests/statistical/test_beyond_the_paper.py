@@ -13,10 +13,10 @@ import torch
 from scipy.stats import binomtest, kstest
 
 import lvd
+from lvd.calibration.calibration_rows import draw_shares
 from lvd.calibration.guarantees import (
     calibrated_radius,
     draw_centres,
-    draw_shares,
     randomized_radius,
     standing,
 )

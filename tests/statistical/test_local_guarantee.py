@@ -18,7 +18,7 @@ from scipy.special import ndtr
 import lvd
 from lvd.calibration.guarantees import calibrated_radius, standing
 from lvd.engine import Queries, SortedRows, local_quantile
-from lvd.engine.sums import TrainingSample, adaptive_bandwidths
+from lvd.engine.quantiles import TrainingSample, adaptive_bandwidths
 
 CENTRES = np.arange(-3.0, 4.0)
 LEVEL = 0.9

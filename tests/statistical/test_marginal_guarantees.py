@@ -22,7 +22,7 @@ from lvd.calibration.guarantees import (
     standing,
 )
 from lvd.engine import Queries, SortedRows, local_quantile
-from lvd.engine.sums import TrainingSample, adaptive_bandwidths
+from lvd.engine.quantiles import TrainingSample, adaptive_bandwidths
 
 LEVEL = np.array([0.9])
 

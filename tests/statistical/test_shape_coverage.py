@@ -14,9 +14,9 @@ import torch
 import lvd
 from lvd.calibration.guarantees import calibrated_radius, randomized_radius, standing
 from lvd.engine import Queries, SortedRows, local_quantile
-from lvd.scores.distributional import BoundDistribution
-from lvd.scores.residuals import BoundResidual
-from lvd.scores.shapes import GRID, kept_apart
+from lvd.scores.distributional import BoundDistribution, kept_apart
+from lvd.scores.quantile_trees import GRID
+from lvd.scores.score import BoundResidual
 
 LEVEL, N_CALIB = np.array([0.9]), 120
 CENTRES = np.array([-1.5, 0.0, 1.5])

@@ -54,8 +54,11 @@ def test_the_sentence():
         ColumnShare("area", 1.2),
         ColumnShare("id", 1.05),
     ]
-    wider, narrower = "wider for town (3 times) and area (1.2 times)", "narrower for age (0.5 times)"
-    assert told(shares) == f"Against other rows it is {wider}, and {narrower}."
+    wider, narrower = (
+        "wider because of town (3 times) and area (1.2 times)",
+        "narrower because of age (0.5 times)",
+    )
+    assert told(shares) == f"Compared with other rows it is {wider}, and {narrower}."
     assert told(shares[-1:]) is None
 
 

@@ -8,9 +8,9 @@ import torch
 
 import lvd
 from lvd.calibration.guarantees import draw_centres
-from lvd.engine import sums as module
+from lvd.engine import quantiles as module
 from lvd.engine.oracle import gaussian_weights, weighted_quantile
-from lvd.engine.sums import LEAST_LEVEL, TrainingSample, adaptive_bandwidths
+from lvd.engine.quantiles import LEAST_LEVEL, TrainingSample, adaptive_bandwidths
 
 LEVELS = [0.5, 0.8]
 

@@ -11,7 +11,7 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 
 import lvd
-from lvd._checked import Checked
+from lvd._validation import Checked
 from lvd.engine import compiled
 from lvd.models import compiled_trees
 from lvd.models.trees import TreeEnsemble

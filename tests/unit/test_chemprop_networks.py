@@ -125,7 +125,7 @@ def test_what_cannot_be_saved_or_used_says_so(tmp_path):
         chemprop_nn.RegressionFFN(input_dim=WIDE + 3),
     )
     models.save_model(tmp_path / "extra.pt", extra)
-    with pytest.raises(lvd.InputError, match="takes extra descriptors beside the molecule"):
+    with pytest.raises(lvd.InputError, match="takes extra descriptors besides the molecule"):
         lvd.read_trusted_checkpoint(tmp_path / "extra.pt")
 
 

@@ -5,27 +5,14 @@ from __future__ import annotations
 import json
 import math
 
-import pytest
-
 from lvd._json import json_safe
-from lvd.cli.console import done_before, left_out
-
-WEIGHTS = {"training": 1.0, "folds": 5.0, "testing": 2.0}
+from lvd.cli.console import left_out, stage_text
 
 
-@pytest.mark.parametrize(
-    ("stage", "done"),
-    [
-        ("training the model", 0.0),
-        ("folds: 1 of 5", 1.0),
-        ("folds: 3 of 5", 3.0),
-        ("folds", 1.0),
-        ("testing", 6.0),
-        ("something new", None),
-    ],
-)
-def test_how_much_is_done_before_a_stage(stage, done):
-    assert done_before(stage, WEIGHTS) == done
+def test_what_stages_took_is_one_line():
+    taken = {"reading the columns": 0.01, "training the model": 12.34, "testing the intervals": 3.0}
+    assert stage_text(taken) == "15.3 s in all: training the model 12.3, testing the intervals 3.0"
+    assert stage_text({}) == "0.0 s in all"
 
 
 def test_infinity_is_a_string_and_nan_is_null():

@@ -12,9 +12,9 @@ from sklearn.tree import DecisionTreeRegressor
 import lvd
 from lvd.models.candidates import folds_of_cases
 from lvd.models.quantile_model import QuantileModel
-from lvd.scores.scales import BoostedScale, KernelScale
+from lvd.scores.distributional import ErrorShape
+from lvd.scores.scaled import BoostedScale, KernelScale
 from lvd.scores.score import TrainingRows
-from lvd.scores.shapes import ErrorShape
 from lvd.wrap import as_model
 
 SCALES = ("boosted",)
@@ -206,7 +206,7 @@ class TestRefusals:
     def test_other_guarantees(self):
         X, y = draw(0)
         reg = crossed().fit(X, y)
-        with pytest.raises(lvd.InputError, match="guarantee 'calibrated' speaks of calibration rows"):
+        with pytest.raises(lvd.InputError, match="guarantee 'calibrated' needs calibration rows"):
             reg.predict_interval(X, guarantee="calibrated")
 
     def test_scores_without_out_of_fold_values(self):

@@ -129,8 +129,8 @@ class TestWeightsOfRows:
         [
             (None, np.ones(120), "sample_weight is for estimators that are trained here and take it"),
             ("trees", np.ones(3), "X has 120, sample_weight has 3"),
-            ("trees", np.zeros(120), "numbers from 0 on, and not all of them 0"),
-            ("trees", -np.ones(120), "numbers from 0 on"),
+            ("trees", np.zeros(120), "must not be negative, nor 0 in every row"),
+            ("trees", -np.ones(120), "must not be negative"),
         ],
     )
     def test_others_are_refused(self, estimator, weight, said):

@@ -8,7 +8,8 @@ import torch
 
 import lvd
 from lvd._validation import row_digests
-from lvd.calibration.guarantees import draw_centres, draw_shares, row_uniforms
+from lvd.calibration.calibration_rows import draw_shares, row_uniforms
+from lvd.calibration.guarantees import draw_centres
 
 
 @pytest.fixture(scope="module")

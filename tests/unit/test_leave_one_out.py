@@ -7,9 +7,16 @@ import pytest
 import torch
 
 import lvd
-from lvd.kernels import compiled_training, leave_one_out
-from lvd.kernels.leave_one_out import SMALLEST_DENOMINATOR, LeaveOneOut
-from lvd.kernels.training import descend, draw_batches, initial_components, keep_average, keep_best
+from lvd.kernels import compiled_training, training
+from lvd.kernels.training import (
+    SMALLEST_DENOMINATOR,
+    LeaveOneOut,
+    descend,
+    draw_batches,
+    initial_components,
+    keep_average,
+    keep_best,
+)
 
 
 def problem(n=40, h=5, *, smoothness=True, max_neighbors=None, scale=3.0, spread=1.0):
@@ -46,7 +53,7 @@ def plain_losses(given, components, batch):
 class TestLossAndGradient:
     @pytest.fixture
     def given(self, smoothness, max_neighbors, tile, monkeypatch):
-        monkeypatch.setattr(leave_one_out, "TILE_POINTS", tile)
+        monkeypatch.setattr(training, "TILE_POINTS", tile)
         return problem(smoothness=smoothness, max_neighbors=max_neighbors)
 
     @pytest.fixture
@@ -80,9 +87,9 @@ def test_compiled_differences_equal_tiles_of_float64(smoothness, batch, spread, 
     """Rows in three blocks, the last of them in part; a batch of one, of two, and of an odd number of rows."""
     exact = problem(1300, smoothness=smoothness, spread=spread)
     losses, gradient = exact.loss_and_gradient(components(), torch.tensor(batch))
-    monkeypatch.setattr(leave_one_out, "FEW_ROWS", 1299)
+    monkeypatch.setattr(training, "FEW_ROWS", 1299)
     monkeypatch.setattr(compiled_training, "BLOCKS_AT_A_TIME", 2)
-    monkeypatch.delattr(leave_one_out.TiledNeighborhood, "of")
+    monkeypatch.delattr(training.TiledNeighborhood, "of")
     single = LeaveOneOut(exact.rows.float(), exact.y.float(), exact.scale, smoothness, None)
     found, slope = single.loss_and_gradient(components().float(), torch.tensor(batch))
     torch.testing.assert_close(found.double(), losses, rtol=1e-4, atol=1e-5)
@@ -94,7 +101,7 @@ def test_many_rows_are_learned_from_by_compiled_code_on_threads(rng, monkeypatch
     y = np.sin(2.0 * embeddings[:, 3])
 
     def learned(few_rows):
-        monkeypatch.setattr(leave_one_out, "FEW_ROWS", few_rows)
+        monkeypatch.setattr(training, "FEW_ROWS", few_rows)
         monkeypatch.setattr(compiled_training, "BLOCKS_AT_A_TIME", 1)
         return lvd.MahalanobisKernel(2, max_iter=20, device="cpu", random_state=0).fit(embeddings, y)
 

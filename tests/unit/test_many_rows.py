@@ -12,11 +12,11 @@ from sklearn.tree import DecisionTreeRegressor
 import lvd
 from lvd.calibration import calibration_rows
 from lvd.methods import conformal
-from lvd.scores import scales
+from lvd.scores import scaled
 from lvd.scores import score as scores
-from lvd.scores.scales import MANY_ROWS, MOST_STEPS, Schedule, scale_schedule
+from lvd.scores.scaled import MANY_ROWS, MOST_STEPS, Schedule, scale_schedule
 from lvd.scores.score import EvaluatedRows, TrainingRows
-from lvd.tables import splits
+from lvd.tables import row_split
 from lvd.wrap import as_model
 
 RNG = np.random.default_rng(0)
@@ -80,16 +80,18 @@ def test_the_papers_kernel_learns_from_all_rows(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_bounded_number_of_rows_is_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conformal, "MOST_SET_ASIDE", 60)
-    monkeypatch.setattr(splits, "MOST_SET_ASIDE", 60)
+    monkeypatch.setattr(row_split, "MOST_SET_ASIDE", 60)
     assert lvd.SplitConformalRegressor(Ridge(), random_state=0).fit(X, Y).n_calib_ == 60
     assert lvd.SplitConformalRegressor(Ridge(), calib_size=0.5, random_state=0).fit(X, Y).n_calib_ == 200
-    assert [len(part) for part in splits.random_parts(400, 0)] == [260, 60, 80]
+    assert [len(part) for part in row_split.random_parts(400, 0)] == [260, 60, 80]
 
 
 def test_tables_of_ordinary_size_are_split_as_before() -> None:
     assert calibration_rows.MOST_SET_ASIDE == 50_000
     for n_rows in (308, 1000, 9568, 250_000):
-        for now, before in zip(splits.random_parts(n_rows, 3), splits.split_indices(n_rows, 3), strict=True):
+        for now, before in zip(
+            row_split.random_parts(n_rows, 3), row_split.split_indices(n_rows, 3), strict=True
+        ):
             np.testing.assert_array_equal(now, before)
 
 
@@ -104,16 +106,16 @@ def test_networks_of_scales_learn_from_a_part_and_measure_all(
     monkeypatch: pytest.MonkeyPatch, full_training: None
 ) -> None:
     errors = np.where(X[:, 0] > 0, 1.0, 0.1) * np.abs(RNG.normal(size=400))
-    monkeypatch.setattr(scales, "NETWORK_ROWS", 250)
+    monkeypatch.setattr(scaled, "NETWORK_ROWS", 250)
     seen: list[int] = []
-    trained = scales.train_fold_networks
+    trained = scaled.train_fold_networks
 
     def note(fresh: Any, inputs: Any, *given: Any, **named: Any) -> Any:
         seen.append(len(inputs))
         return trained(fresh, inputs, *given, **named)
 
-    monkeypatch.setattr(scales, "train_fold_networks", note)
-    found = scales.NetworkScale().fit(4.0 * X, errors, 0)
+    monkeypatch.setattr(scaled, "train_fold_networks", note)
+    found = scaled.NetworkScale().fit(4.0 * X, errors, 0)
     assert seen == [250]
     assert found.shape == (400,)
     assert np.median(found[X[:, 0] > 0]) > 2 * np.median(found[X[:, 0] < 0])

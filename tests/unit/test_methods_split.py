@@ -58,7 +58,7 @@ def test_madsplit_divides_and_multiplies_by_the_predicted_error():
 def test_madsplit_on_a_given_model_learns_the_error_from_its_embedding(rng, monkeypatch):
     monkeypatch.setattr("lvd.models.regressor.LEAST_BATCHES", 200)
     monkeypatch.setattr("lvd.models.validated.MOST_ROUNDS", 2)
-    monkeypatch.setattr("lvd.scores.scales.MOST_EPOCHS", 3)
+    monkeypatch.setattr("lvd.models.validated.MOST_EPOCHS", 3)
     X = rng.uniform(-1, 1, size=(600, 2))
     y = X[:, 0] + rng.normal(size=600) * np.where(X[:, 1] > 0, 1.0, 0.05)
     regressor = lvd.MADSplitRegressor(IDENTITY, prefit=True, random_state=0).fit(X[:400], y[:400])

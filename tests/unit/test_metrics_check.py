@@ -7,7 +7,7 @@ import torch
 from lvd import InputError
 from lvd._validation import check_fraction
 from lvd.metrics import marginal_coverage_rate, winkler_score
-from lvd.metrics._check import check_intervals, check_level, check_levels_of
+from lvd.metrics.interval_metrics import check_intervals, check_level, check_levels_of
 
 INF = np.inf
 

@@ -8,7 +8,7 @@ import pytest
 from lvd import InputError
 from lvd.intervals import from_radius
 from lvd.metrics import finite_fraction, finite_rows, mean_finite_width, winkler_score
-from lvd.metrics.width import tied_widths
+from lvd.metrics.interval_metrics import tied_widths
 
 INF = np.inf
 MIXED = [[0, 1], [0, 3], [-INF, INF], [0, INF]]

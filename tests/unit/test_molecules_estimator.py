@@ -292,7 +292,7 @@ class TestTrainedNetworks:
 
     def test_networks_that_cannot_be_used(self, tmp_path):
         with pytest.raises(
-            lvd.InputError, match="must come trained, with prefit=True; to train one, give a Chemprop"
+            lvd.InputError, match="must already be trained, with prefit=True; to train one, give a Chemprop"
         ):
             lvd.LVDRegressor(mpnn()).fit(SMILES, Y)
         with pytest.raises(lvd.InputError, match=r"predicts 2 target\(s\), but y has 1 column"):

@@ -32,7 +32,7 @@ from lvd.page.numbers import Digits, digits_for, short
 from lvd.page.render import to_script_json
 from lvd.page.rivals import RIVALS, check_rivals
 from lvd.page.row_details import choose_rows, missed_by
-from lvd.tables.verdict import JudgedRows, judge, percent, rows_to_tell, tolerated
+from lvd.tables.reports import JudgedRows, judge, percent, rows_to_tell, tolerated
 
 INF = np.inf
 

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 import lvd
-from lvd.kernels.leave_one_out import LeaveOneOut, SampledLeaveOneOut
-from lvd.kernels.training import draw_samples
+from lvd.kernels.training import LeaveOneOut, SampledLeaveOneOut, draw_samples
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,17 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 
 import lvd
 from lvd.models.trees import TreeEnsemble
-from lvd.scores import scales
-from lvd.scores.scaled import best_weights, weighed_by_other_folds, worth_scaling
-from lvd.scores.scales import BoostedScale, KernelScale, NetworkScale, fold_numbers, misfit
+from lvd.scores import scaled
+from lvd.scores.scaled import (
+    BoostedScale,
+    KernelScale,
+    NetworkScale,
+    best_weights,
+    fold_numbers,
+    misfit,
+    weighed_by_other_folds,
+    worth_scaling,
+)
 
 
 @pytest.fixture(scope="module")
@@ -144,9 +152,9 @@ class TestOfRowsThatCalibrate:
     def test_networks_do_not_stop_where_their_own_fold_looks_best(self, monkeypatch, full_training):
         blind = self.excess()
         assert blind.mean() < 1.08  # ten draws of 60 rows: within three standard errors of 1
-        real = scales.train_fold_networks
+        real = scaled.train_fold_networks
         monkeypatch.setattr(
-            scales, "train_fold_networks", lambda *given, **known: real(*given, **known | {"blind": False})
+            scaled, "train_fold_networks", lambda *given, **known: real(*given, **known | {"blind": False})
         )
         assert (self.excess() / blind).mean() > 1.02
 

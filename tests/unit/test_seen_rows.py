@@ -14,7 +14,7 @@ import pytest
 import lvd
 from command_line import run_here
 from lvd.tables.reading import read_table
-from lvd.tables.seen_rows import SeenRows, repeats_earlier, row_ids
+from lvd.tables.row_split import SeenRows, repeats_earlier, row_ids
 from lvd.tables.table_model import TableModel
 from lvd.tables.watching import update, watch
 from lvd.tables.writing import TableWriter
@@ -89,7 +89,7 @@ def test_in_another_order_and_another_file(saved, model, tmp_path, way):
     )
     told = ", ".join(map(str, calibrating[:5]))
     assert (
-        f"18 calibrate it already (rows {told}, ...); remove them, or give --allow-repeated, and"
+        f"18 already calibrate it (rows {told}, ...); remove them, or give --allow-repeated, and"
         in refused.err
     )
     for command in (("evaluate",), ("monitor",), ("report", "--out", tmp_path / "page.html")):
@@ -113,7 +113,7 @@ def test_new_rows_and_test_rows_are_neither(saved, model, tmp_path):
     updated, report = update(model, batches)
     assert (report.n_again, report.n_calib) == (0, 18 + 30 + len(tested))
     with pytest.raises(
-        lvd.InputError, match=r"48 calibrate it already \(rows 1, 2, 3, 4, 5, \.\.\.\); remove them"
+        lvd.InputError, match=r"48 already calibrate it \(rows 1, 2, 3, 4, 5, \.\.\.\); remove them"
     ):
         update(updated, batches)
 
@@ -155,7 +155,7 @@ def test_a_model_without_a_record(model):
     assert old.evaluate(make_table().to_batches()).n_calibrating == model.regressor.n_calib_
     updated, report = update(old, new.to_batches())
     assert (updated.seen, report.n_again) == (None, 0)
-    with pytest.raises(lvd.InputError, match="calibrate it already"):
+    with pytest.raises(lvd.InputError, match="already calibrate it"):
         update(updated, new.to_batches())
 
 

@@ -12,11 +12,10 @@ from hypothesis.extra.numpy import arrays
 
 import lvd
 from lvd.models import Evaluation, Model
-from lvd.scores import shapes
-from lvd.scores.distributional import BoundDistribution
-from lvd.scores.quantile_trees import QuantileTrees, boosted_quantiles, pinball
-from lvd.scores.residuals import BoundResidual
-from lvd.scores.shapes import COARSE, GRID, MIDDLE, ErrorShape, depth_of, error_at, kept_apart
+from lvd.scores import distributional
+from lvd.scores.distributional import MIDDLE, BoundDistribution, ErrorShape, depth_of, error_at, kept_apart
+from lvd.scores.quantile_trees import COARSE, GRID, QuantileTrees, boosted_quantiles, pinball
+from lvd.scores.score import BoundResidual
 
 UNIFORM = (100.0 * GRID)[None]
 """Quantiles of errors that are uniform on 0 to 100."""
@@ -213,7 +212,7 @@ class TestLearning:
         assert np.isfinite(depth_of(np.array([0.0, 1e-9, -1.0, 5.0, 100.0]), quantiles)).all()
 
     def test_of_more_rows_some_are_drawn(self, monkeypatch):
-        monkeypatch.setattr(shapes, "MOST_ROWS", 300)
+        monkeypatch.setattr(distributional, "MOST_ROWS", 300)
         X, y = skewed(1000)
         shape = learned(X, y - X[:, 1])
         some = np.random.default_rng(0).permutation(1000)[:300]
@@ -268,7 +267,7 @@ class TestRegressor:
 
     @pytest.mark.parametrize("guarantee", ["local", "randomized", "calibrated", "transductive"])
     def test_where_no_shape_is_learned_it_is_the_scaled_score_to_the_bit(self, guarantee, monkeypatch):
-        monkeypatch.setattr(shapes, "GAIN", 1.0)
+        monkeypatch.setattr(distributional, "GAIN", 1.0)
         found, scaled = (
             self.fitted(score=score).predict_interval(self.NEW, LEVELS, guarantee=guarantee)[1]
             for score in ("distributional", "scaled")
@@ -289,10 +288,10 @@ class TestRegressor:
             one.sentence for one in reg.explain(self.NEW[:3])
         ]
 
-    @pytest.mark.parametrize("name", list(shapes.LEARNERS))
+    @pytest.mark.parametrize("name", list(distributional.LEARNERS))
     def test_each_learner_saved_and_loaded(self, name, monkeypatch, tmp_path):
-        monkeypatch.setattr(shapes, "MIXTURES", ({name: 1.0},))
-        monkeypatch.setattr(shapes, "GAIN", -np.inf)
+        monkeypatch.setattr(distributional, "MIXTURES", ({name: 1.0},))
+        monkeypatch.setattr(distributional, "GAIN", -np.inf)
         reg = self.fitted()
         assert list(reg.score_.shapes_[0].learners_) == [name]
         reg.save(tmp_path / "model")
@@ -385,7 +384,8 @@ class TestRegressor:
         assert one.evidence.half_width == pytest.approx((one.upper - one.lower) / 2.0)
         rarity = f"{2.0**one.evidence.radius:.3g}"
         assert (
-            f"90% of which had an error no rarer than 1 in {rarity} of those to expect there." in one.sentence
+            f"90% of which had an error no rarer than 1 in {rarity} of the errors expected there."
+            in one.sentence
         )
         assert "Errors above the prediction are about" in one.sentence
         assert "below the prediction are about" in reg.explain(np.array([[-0.5, 0.0]]), 0.9)[0].sentence
@@ -393,7 +393,7 @@ class TestRegressor:
     def test_an_error_too_rare_for_a_number(self, reg):
         (one,) = reg.explain(self.NEW[:1], 0.9)
         deep = replace(one.evidence, radius=5000.0)
-        assert "no rarer than 1 in 1.07e+301 of those" in deep.sentence
+        assert "no rarer than 1 in 1.07e+301 of the errors" in deep.sentence
 
     def test_where_the_model_is_biased_it_says_so(self):
         rng = np.random.default_rng(0)

@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 import lvd
 from lvd.metrics import IntervalScorer
-from lvd.metrics.width import widened_range
+from lvd.metrics.interval_metrics import widened_range
 
 N = 240
 RNG = np.random.default_rng(0)

@@ -20,10 +20,9 @@ from lvd.molecules.smiles import canonical_smiles, valid_smiles
 from lvd.tables.column_coding import column_from_dict, example_of_formatted
 from lvd.tables.column_values import to_numbers
 from lvd.tables.dates import to_moments
-from lvd.tables.inputs import CellEncoder
+from lvd.tables.inputs import CellEncoder, find_useless
 from lvd.tables.reading import count_rows, find_files, iter_batches, read_schema, read_table
-from lvd.tables.review import find_useless
-from lvd.tables.splits import split_indices
+from lvd.tables.row_split import split_indices
 from lvd.tables.table_encoder import TableEncoder
 from lvd.tables.table_model import TableModel
 
@@ -84,7 +83,7 @@ class TestQuotes:
             message = refused(read, path)
             assert said in message
             assert "line 11" in message
-            assert 'write one that belongs to a text twice ("5"" pipe")' in message
+            assert 'double one that belongs to a text ("5"" pipe")' in message
 
     def test_rows_next_to_each_other(self, tmp_path):
         path = self.with_quotes(tmp_path, row_10='9,"pipe 9,4.5', row_11='10,3",5')

@@ -1,5 +1,5 @@
-"""Calibration rows: points with, on request, likelihood ratios and groups; sorted by score within their groups,
-and saved as they came."""
+"""Calibration rows: points with optional likelihood ratios and groups, sorted by score within their groups, and
+saved in their original order."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from lvd._validation import (
     check_same_length,
     check_vector,
     resolve_device,
+    row_digests,
     to_numpy,
 )
 from lvd.engine import Queries, SortedRows
@@ -28,28 +29,27 @@ from lvd.kernels import Kernel, MahalanobisKernel
 
 
 class CalibrationWarning(UserWarning):
-    """The calibration set cannot give what was asked of it."""
+    """The calibration set cannot provide what was requested."""
 
 
 Group = Hashable
 ALL: Group = None
-"""The one group of rows that came without groups."""
+"""The single group of rows without groups."""
 Asked: TypeAlias = tuple[tuple[int, ...], float]
-"""Columns of scores, and the level at which their quantiles are wanted."""
+"""Score columns, and the level of the quantiles requested from them."""
 MOST_SET_ASIDE = 50_000
-"""By default so many rows at most are set aside for calibration: more make predictions slower, and intervals hardly
-better."""
+"""Default cap on the rows set aside for calibration: more slow predictions down and hardly improve intervals."""
 MOST_WEIGHT = 1e100
-"""Sums of so large weights, and of their squares and products, are numbers."""
+"""Up to this weight, sums of weights, their squares and products stay finite."""
 Indices: TypeAlias = Int[Tensor, "_"] | slice
-"""Which rows: their numbers, or all of them."""
+"""Row indices, or a slice for all rows."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows in order of arrival; `weights`, `groups` and `keys` are None where none were given.
+    """Rows in order of arrival; `weights`, `groups` and `keys` are None if not given.
 
-    `bandwidths` are those of queries, None where all have the same.
+    `bandwidths` are those of queries, None if all are equal.
     """
 
     points: Float[Tensor, "n k"]
@@ -62,7 +62,7 @@ class Rows:
     def of(
         cls, points: Float[Tensor, "n k"], groups: Labels, weights: Labels, row_keys: Labels = None
     ) -> Rows:
-        """Points with what the caller says of them, checked."""
+        """The points with their checked groups, weights and keys."""
         n_rows = len(points)
         return cls(
             points,
@@ -72,7 +72,7 @@ class Rows:
         )
 
     def __getitem__(self, indices: Indices) -> Rows:
-        """Some of the rows."""
+        """The selected rows."""
         if isinstance(indices, slice) and indices == slice(None):
             return self
         host = indices if isinstance(indices, slice) else indices.cpu().numpy()
@@ -86,7 +86,7 @@ class Rows:
 
     @property
     def queries(self) -> Queries:
-        """The rows as the engine takes them, with their weights at infinity."""
+        """The rows as the engine expects them, with their weights at +inf."""
         return Queries(self.points, self.weights, bandwidths=self.bandwidths)
 
     def by_group(self) -> Iterator[tuple[Group, Int[Tensor, "g"]]]:
@@ -99,7 +99,7 @@ class Rows:
             yield name, torch.as_tensor(np.flatnonzero(codes == code), device=self.points.device)
 
     def joined(self, newer: Rows) -> Rows:
-        """These rows and the newer ones behind them, which have weights and groups if these do."""
+        """These rows followed by the newer ones, which need weights and groups if these have them."""
         weights = groups = None
         if self.weights is not None and newer.weights is not None:
             weights = torch.cat([self.weights, newer.weights])
@@ -108,7 +108,7 @@ class Rows:
         return Rows(torch.cat([self.points, newer.points]), weights, groups)
 
     def at_their_largest(self, known: Rows, max_weight: float | None) -> Rows:
-        """The rows with the largest weight that a new case near them can have, for the local promise."""
+        """The rows with the largest weight that a new case near them can have, as the local guarantee needs."""
         if self.weights is None or known.weights is None:
             return self
         largest = float(known.weights.max()) if max_weight is None else max_weight
@@ -117,7 +117,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """All calibration rows in order of arrival, and for each group sorted by each column of scores."""
+    """All calibration rows in order of arrival, and sorted by each score column within each group."""
 
     rows: Rows
     scores: Float[Tensor, "m c"]
@@ -125,7 +125,7 @@ class Calibration:
 
     @classmethod
     def of(cls, rows: Rows, scores: Float[Tensor, "m c"], *, exact: bool = False) -> Calibration:
-        """Sort the rows of each group; `exact` is that of :class:`SortedRows`."""
+        """Sort the rows of each group; `exact` as in :class:`SortedRows`."""
         groups: dict[Group, tuple[SortedRows, ...]] = {}
         for group, indices in rows.by_group():
             some = rows[indices]
@@ -136,7 +136,7 @@ class Calibration:
         return cls(rows, scores, groups)
 
     def of_group(self, group: Group, column: int = 0) -> SortedRows:
-        """The rows of a group, which may be none, sorted by a column of scores."""
+        """The rows of a group, possibly none, sorted by a score column."""
         if group in self.groups:
             return self.groups[group][column]
         return SortedRows.of(self.rows.points[:0], self.scores[:0, column])
@@ -147,7 +147,7 @@ class Calibration:
         ask: Callable[[Group, SortedRows, Indices], tuple[Tensor, ...]],
         column: int = 0,
     ) -> tuple[Tensor, ...]:
-        """What `ask` gives for the queries of each group, by their indices, put together again."""
+        """The results of `ask` on each group's queries, reassembled in the order of the queries."""
         if queries.groups is None:
             return ask(ALL, self.groups[ALL][column], slice(None))
         results: tuple[Tensor, ...] = ()
@@ -161,12 +161,12 @@ class Calibration:
 
 
 class GlobalConformal:
-    """Radii from calibration scores that all count the same, wherever the query is.
+    """Radii from equally weighted calibration scores, independent of the query.
 
     Parameters
     ----------
     quantile : ``"finite_sample"``: the ``ceil((m + 1) level)``-th smallest of m scores, +inf beyond the m-th.
-        ``"percentile"``: numpy's plain percentile, without the guarantee, as the paper's figures were made.
+        ``"percentile"``: numpy's plain percentile, without the guarantee, as in the paper's figures.
     """
 
     scores_: Float[NDArray, "m c"]
@@ -175,17 +175,17 @@ class GlobalConformal:
         self.quantile = quantile
 
     def conformalize(self, embeddings: ArrayLike, scores: ArrayLike) -> GlobalConformal:
-        """Take the calibration scores, (m,) or several columns (m, c); where the rows are does not matter."""
+        """Store the calibration scores, (m,) or several columns (m, c); the rows' positions are ignored."""
         check_choice(self.quantile, "quantile", QUANTILES)
         self.scores_ = check_score_columns(scores)
         return self
 
     def rescored(self, scores: ArrayLike) -> GlobalConformal:
-        """A calibration by other scores."""
+        """A calibration with other scores."""
         return GlobalConformal(self.quantile).conformalize(np.empty((0, 0)), scores)
 
     def radii(self, embeddings: ArrayLike, asked: Sequence[Asked]) -> Float[NDArray, "n s l"]:
-        """The radii of the columns at the levels that are asked, the same for all rows."""
+        """The radii of the columns at the requested levels, the same for all rows."""
         found = [
             [
                 conformal_quantile(self.scores_[:, column], np.array([level]), quantile=self.quantile)[0]
@@ -203,8 +203,26 @@ class GlobalConformal:
         ]
 
 
+def drawn_rows(n_rows: int, most: int | None, seed: int, groups: Labels = None) -> Int[NDArray, "k"] | None:
+    """Which rows calibrate where there are more than `most`, in their order; None if all do.
+
+    They are drawn uniformly, whatever their scores, so that rows exchangeable with a new one stay so. With groups
+    it is `most` of each: a query asks the rows of its own group alone, and small groups keep all of theirs.
+    """
+    if most is None or n_rows <= most:
+        return None
+    order = np.random.default_rng(seed).permutation(n_rows)
+    if groups is None:
+        return np.sort(order[:most])
+    _, codes = np.unique(_check_groups(groups, n_rows)[order], return_inverse=True)
+    together = np.argsort(codes, kind="stable")
+    starts = np.searchsorted(codes[together], codes[together])
+    chosen = order[together[np.arange(n_rows) - starts < most]]
+    return np.sort(chosen) if len(chosen) < n_rows else None
+
+
 def check_score_columns(scores: ArrayLike) -> Float[NDArray, "m c"]:
-    """Scores as columns: finite, one column where they are a vector."""
+    """The scores as finite columns; a vector becomes one column."""
     if np.ndim(scores) != 2:
         return np.array(check_vector(scores, "scores"))[:, None]
     return np.stack([check_vector(column, "scores") for column in to_numpy(scores).T], axis=1)
@@ -218,7 +236,7 @@ def _joined_labels(old: NDArray, new: NDArray) -> NDArray:
 
 
 def check_rows_given(groups: Labels, weights: Labels, known: Rows) -> None:
-    """New rows come with groups and weights exactly when the calibration rows did."""
+    """Raise unless new rows have groups and weights exactly when the calibration rows do."""
     for name, given, had in (("groups", groups, known.groups), ("weights", weights, known.weights)):
         if given is None and had is not None:
             raise InputError(
@@ -231,7 +249,7 @@ def check_rows_given(groups: Labels, weights: Labels, known: Rows) -> None:
 
 
 def check_width(points: Float[Tensor, "n k"], known: Rows) -> None:
-    """New rows have as many coordinates as the calibration rows: a kernel of the user's may have changed."""
+    """Raise unless new rows have as many coordinates as the calibration rows: a user's kernel may have changed."""
     if points.shape[1] != known.points.shape[1]:
         raise InputError(
             f"kernel.coordinates must give {known.points.shape[1]} columns, as it did in conformalize, got "
@@ -240,7 +258,7 @@ def check_width(points: Float[Tensor, "n k"], known: Rows) -> None:
 
 
 def _check_groups(groups: ArrayLike, n_rows: int) -> NDArray:
-    """Labels of groups, all text or all numbers, one for each row."""
+    """Group labels, all text or all numbers, one per row."""
     array = to_numpy(groups)
     if array.ndim != 1:
         raise InputError(f"groups must be 1-d, one label for each row, got shape {array.shape}")
@@ -257,7 +275,7 @@ def _check_groups(groups: ArrayLike, n_rows: int) -> NDArray:
 
 
 def _check_keys(row_keys: ArrayLike, n_rows: int) -> NDArray:
-    """Whole numbers, one for each row, as 64 bits each."""
+    """Integers, one per row, as 64 bits each."""
     array = to_numpy(row_keys)
     if array.dtype.kind not in "iu" or array.ndim != 1:
         raise InputError(
@@ -268,7 +286,7 @@ def _check_keys(row_keys: ArrayLike, n_rows: int) -> NDArray:
 
 
 def _check_weights(weights: ArrayLike, n_rows: int) -> Float[NDArray, "n"]:
-    """Likelihood ratios, finite and above 0, one for each row."""
+    """Likelihood ratios, finite and above 0, one per row."""
     array = check_vector(weights, "weights")
     check_same_length(rows=np.empty(n_rows), weights=array)
     if not (array > 0.0).all():
@@ -282,7 +300,7 @@ def _check_weights(weights: ArrayLike, n_rows: int) -> Float[NDArray, "n"]:
 
 
 def check_largest(rows: Rows, max_weight: float | None) -> Rows:
-    """The rows, none of which may weigh more than `max_weight`."""
+    """Return the rows, or raise if one weighs more than `max_weight`."""
     largest = 0.0 if rows.weights is None else float(rows.weights.max())
     if max_weight is not None and largest > max_weight:
         raise InputError(
@@ -293,9 +311,9 @@ def check_largest(rows: Rows, max_weight: float | None) -> Rows:
 
 
 def take_apart(conformal: Any) -> dict[str, Any]:
-    """What is saved of a LocalConformal: the calibration rows as they came, and nothing that is made of them.
+    """The state of a LocalConformal to save: the calibration rows in their original order, without derived data.
 
-    Its parameters are those with which it was calibrated; a kernel that is still the same may belong to others too.
+    The parameters are those of the calibration; a kernel that has not changed since is shared with other objects.
     """
     attributes = {name: value for name, value in vars(conformal).items() if not name.startswith("_")}
     if "calibration_" in attributes:
@@ -314,7 +332,7 @@ def take_apart(conformal: Any) -> dict[str, Any]:
 
 
 def put_together(conformal: Any) -> None:
-    """Make a loaded LocalConformal whole: its rows are sorted again."""
+    """Restore a loaded LocalConformal by sorting its rows again."""
     if not isinstance(conformal.kernel, Kernel):
         raise InputError("a LocalConformal needs a kernel of lvd.kernels")
     saved = vars(conformal).pop("calibration_", None)
@@ -337,3 +355,26 @@ def put_together(conformal: Any) -> None:
     if vars(conformal).setdefault("max_weight_", None) is not None:
         check_positive(conformal.max_weight_, "max_weight")
     conformal._take(Rows.of(points, saved.get("groups"), saved.get("weights")), scores)
+
+
+def draw_shares(queries: Float[Tensor, "n k"], seed: int, keys: NDArray | None = None) -> Float[Tensor, "n"]:
+    """One uniform number in (0, 1) per query, independent of its centre."""
+    return queries.new_tensor(row_uniforms(queries, seed, queries.shape[1] + 1, keys)[:, -1])
+
+
+def row_uniforms(
+    rows: Float[Tensor, "n k"], seed: int, count: int, keys: NDArray | None = None
+) -> Float[NDArray, "n c"]:
+    """Uniform numbers in (0, 1) determined by a row's 64-bit key, by default its digest, and the seed."""
+    keys = row_digests(rows.cpu().numpy()) if keys is None else keys
+    state = keys[:, None] ^ _mix(np.full((1, 1), seed, dtype=np.uint64))
+    mixed = _mix(state + _mix(np.arange(1, count + 1, dtype=np.uint64))[None, :])
+    return (np.right_shift(mixed, np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+
+
+def _mix(state: NDArray) -> NDArray:
+    """The finaliser of SplitMix64 (Steele, Lea and Flood 2014)."""
+    state = state + np.uint64(0x9E3779B97F4A7C15)
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return state ^ (state >> np.uint64(31))

@@ -1,4 +1,4 @@
-"""Why a radius is what it is: the calibration rows behind it, and what is missing where it is infinite."""
+"""Why a radius has its size: the calibration rows behind it, and how many are missing if it is infinite."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from lvd.engine.finite_sample import rows_missing
 from lvd.engine.oracle import gaussian_weights, weighted_quantile
 
 DEEPEST = 1000.0
-"""A depth beyond this is told as this one: twice as rare at every further unit, it would be no number."""
+"""Depths beyond this are reported as this one: rarity doubles per unit and would overflow."""
 
 
 @dataclass(frozen=True)
 class Neighbor:
     """A calibration row that carries weight for a query.
 
-    `index` is its place in the calibration set, `weight` its share of all the weight (including the query's own, at
-    infinity), `similarity` its kernel value, `score` what was calibrated, `target` its y where known, and `label`
-    its name where it has one. `error` is the size of its error in units of y, where that is known; a score may be
-    something else.
+    `index` is its position in the calibration set, `weight` its share of the total weight (including the
+    query's own, at infinity), `similarity` its kernel value, `score` the calibrated score, `target` its y if
+    known, and `label` its name if it has one. `error` is the size of its error in units of y, if known; a score
+    may be something else.
     """
 
     index: int
@@ -38,15 +38,15 @@ class Neighbor:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What one radius rests on.
+    """The evidence behind one radius.
 
-    `rows_missing` is the number of calibration rows just like the query that would make the radius finite, 0
-    when it is. `usual_radius` is the radius with all calibration rows weighted by their likelihood ratios alone.
-    `bandwidth` is how many times wider than learned the kernel is at the query. With signed scores `radius`
-    is how far the upper end is above the prediction, `lower_radius` how far the lower end is below, and
-    `usual_radius` half the usual width. `group` is the query's group where there are groups. Where scores are
-    errors in units of the error to expect, `expected_error` is that of the query, and `usual_radius` is an
-    error. `measure` is what a score is called, and `half_width` half the width of an interval that no radius tells.
+    `rows_missing` is how many more calibration rows exactly like the query would make the radius finite, 0 if
+    it is. `usual_radius` is the radius with all calibration rows weighted by their likelihood ratios only.
+    `bandwidth` is the factor by which the kernel is widened at the query. With signed scores `radius` is the
+    distance from the prediction to the upper end, `lower_radius` to the lower end, and `usual_radius` half the
+    usual width. `group` is the query's group, if any. If scores are errors relative to the expected error,
+    `expected_error` is the query's, and `usual_radius` is an error. `measure` names what a score is, and
+    `half_width` is half the interval's width when it does not follow from the radius.
     """
 
     confidence_level: float
@@ -65,7 +65,7 @@ class Evidence:
 
     @property
     def sentence(self) -> str:
-        """One plain sentence."""
+        """The evidence in one plain sentence."""
         return self._why_infinite() if math.isinf(self.radius) else self._why_finite()
 
     def _why_infinite(self) -> str:
@@ -88,24 +88,24 @@ class Evidence:
         rests = f"It rests on roughly {_rounded(self.n_effective)} similar calibration rows"
         if self.expected_error is not None:
             half = half * self.expected_error if self.half_width is None else self.half_width
-            rests = f"An error of about {self.expected_error:.3g} is to be expected here. {rests}"
+            rests = f"The expected error here is about {self.expected_error:.3g}. {rests}"
         if self.measure == "depth":
             rarity = f"{2.0 ** min(max(self.radius, 0.0), DEEPEST):.3g}"
-            shown = f"{level} of which had an error no rarer than 1 in {rarity} of those to expect there"
+            shown = f"{level} of which had an error no rarer than 1 in {rarity} of the errors expected there"
         elif self.expected_error is not None:
-            shown = f"{level} of which had at most {self.radius:.3g} times the error expected of them"
+            shown = f"{level} of which had an error of at most {self.radius:.3g} times the expected one"
         elif self.lower_radius is None:
             measure = "an error" if self.measure == "error" else f"a {self.measure}"
             shown = f"{level} of which had {measure} of at most {self.radius:.3g}"
         else:
             rest = _in_percent((1.0 - self.confidence_level) / 2.0)
             below, above = f"{-self.lower_radius:.3g}", f"{self.radius:.3g}"
-            shown = f"at most {rest} of which had an error below {below}, and as many above {above}"
+            shown = f"at most {rest} of which had an error below {below}, and at most {rest} above {above}"
         return f"{_compared(half, self.usual_radius)}{rests}, {shown}."
 
 
 def _compared(half: float, usual: float) -> str:
-    """How wide the interval is beside that of an average row."""
+    """The interval's width compared with that of an average row."""
     if math.isinf(usual) or usual == 0.0:
         return ""
     ratio = half / usual
@@ -115,7 +115,7 @@ def _compared(half: float, usual: float) -> str:
 
 
 def _rounded(number: float) -> str:
-    """A number of rows to three digits."""
+    """A row count to three digits."""
     return f"{float(f'{number:.3g}'):,.10g}"
 
 
@@ -135,7 +135,7 @@ def explain_radius(
 ) -> Evidence:
     """The evidence behind the radius of one query, in scaled coordinates; `targets` in calibration order."""
     scores, ratios, order = (part.cpu().numpy() for part in (rows.scores, rows.weights, rows.order))
-    # The weights of the radii, to the bit.
+    # The same weights as for the radii, bit for bit.
     point, points = query.points[0].cpu().numpy(), rows.points.cpu().numpy()
     kernel, own = gaussian_weights(point, points, float(query.precisions)), float(query.above)
     weights = ratios * kernel

@@ -13,23 +13,22 @@ from lvd._typing import Bool, Float, Int, NDArray
 from lvd._validation import InputError, Parameter, check_positive
 
 HALF_LIVES = (300.0, 1000.0, 3000.0)
-"""``half_life="auto"`` chooses among these, in rows."""
+"""The candidates of ``half_life="auto"``, in rows."""
 SPANS = {"h": 1.0 / 24.0, "d": 1.0, "w": 7.0}
-"""The days of an hour, a day and a week."""
+"""An hour, a day and a week in days."""
 FADED = 12.0
-"""After so many half-lives, the longest of those in use, a row weighs less than 0.0003 and is forgotten."""
+"""After this many half-lives (the longest in use), a row weighs less than 0.0003 and is dropped."""
 
 
 class HalfLives(NamedTuple):
-    """Half-lives to choose among, in rows, or in days."""
+    """Candidate half-lives, in rows or in days."""
 
     values: Float[NDArray, "h"]
     in_days: bool
 
 
 def read_half_lives(given: float | str | Sequence[float | str]) -> HalfLives:
-    """Numbers of rows, or spans such as ``"12h"``, ``"30d"`` and ``"2w"``; ``"auto"`` stands for
-    :data:`HALF_LIVES`.
+    """Parse row counts, or spans such as ``"12h"``, ``"30d"`` and ``"2w"``; ``"auto"`` is :data:`HALF_LIVES`.
 
     Examples
     --------
@@ -54,15 +53,14 @@ def read_half_lives(given: float | str | Sequence[float | str]) -> HalfLives:
 
 
 def fades(ages: Float[NDArray, "m"], half_lives: Float[NDArray, "h"]) -> Float[NDArray, "h m"]:
-    """The logarithms of weights that halve every so many rows; an infinite half-life keeps all of them at 1."""
+    """The log weights at these ages; an infinite half-life keeps all weights at 1."""
     return -math.log(2.0) * ages / half_lives[:, None]
 
 
 def ranked_quantiles(
     weights: Float[NDArray, "h m"], own: Float[NDArray, "h"], levels: Float[NDArray, "h l"]
 ) -> Int[NDArray, "h l"]:
-    """Ranks of weighted quantiles of rows in rising order, m beyond the last; each query's own weight is at
-    +inf."""
+    """Ranks of weighted quantiles of sorted rows, m if beyond the last; each query's own weight is at +inf."""
     summed = np.cumsum(weights, axis=1)
     total = own + (summed[:, -1] if summed.shape[1] else 0.0)
     ranks = np.stack(
@@ -72,7 +70,7 @@ def ranked_quantiles(
 
 
 class FadingRows:
-    """The newest rows, at most `most` of them, with scores of s kinds, and where they are in order of each.
+    """The newest rows, at most `most`, with s kinds of scores and the sort order of each kind.
 
     Examples
     --------
@@ -112,7 +110,7 @@ class FadingRows:
         *,
         longest: float,
     ) -> None:
-        """Take new rows, and forget the oldest ones and those whose weight has faded."""
+        """Add new rows; drop the oldest and those whose weight has faded."""
         joined = np.concatenate([self.times, times])
         kept = joined > joined.max(initial=0.0) - FADED * longest
         if kept.sum() > self.most:
@@ -128,7 +126,7 @@ class FadingRows:
         self.times = joined[kept]
 
     def masses(self, now: float, half_lives: Float[NDArray, "h"]) -> Float[NDArray, "h"]:
-        """How much the rows weigh together, wherever they are."""
+        """The rows' total weight, ignoring similarity."""
         return np.exp(fades(now - self.times, half_lives)).sum(axis=1)
 
     def quantiles(
@@ -141,8 +139,8 @@ class FadingRows:
     ) -> Float[NDArray, "n s h l"]:
         """Local quantiles of the scores for each query, kind, half-life and level.
 
-        A row weighs its similarity to the query times what is left of it at its age. Where that is too little for a
-        finite quantile, rows count wherever they are; where even that is too little, it is infinite.
+        A row's weight is its similarity to the query times its age factor. If this is too little for a finite
+        quantile, similarity is ignored; if even that is too little, the quantile is infinite.
         """
         faded, own = fades(now - self.times, half_lives), np.ones(len(half_lives))
         everywhere = np.exp(faded)
@@ -163,18 +161,18 @@ class FadingRows:
         return result
 
     def to_dict(self) -> dict[str, Any]:
-        """All there is to know, to save it."""
+        """The complete state, for saving."""
         return {"points": self.points, "scores": self.scores, "times": self.times}
 
 
 def _merged(order: Int[NDArray, "m"], scores: Float[NDArray, "p"], n_sorted: int) -> Int[NDArray, "p"]:
-    """The order of the first rows, which are sorted already, and of those behind them, together."""
+    """Merge the order of the leading rows, already sorted, with the order of the rows after them."""
     newer = n_sorted + np.argsort(scores[n_sorted:], kind="stable")
     return np.insert(order, np.searchsorted(scores[order], scores[newer], side="right"), newer)
 
 
 def _renumbered(order: Int[NDArray, "m"], kept: Bool[NDArray, "m"]) -> Int[NDArray, "k"]:
-    """The order of the rows that are kept, counted among these."""
+    """The order of the kept rows, renumbered."""
     numbers = np.cumsum(kept) - 1
     some: NDArray = numbers[order[kept[order]]]
     return some

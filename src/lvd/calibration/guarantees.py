@@ -1,15 +1,15 @@
-"""What a radius promises, chosen at predict time: the rules that turn one calibration into radii.
+"""The guarantee of a radius, chosen at prediction time: the rules that turn one calibration into radii.
 
-- ``"local"``, the paper's: valid near each row, not on average.
-- ``"randomized"`` (randomly localized, Hore and Barber 2023): marginal, and robustly local. The weights are centred
-  not at the query but at a point drawn around it, so that query and calibration rows play the same part.
-- ``"calibrated"`` (localized with a calibrated level, Guan 2023): exactly marginal, without randomness. Each
-  calibration row is asked, as the test row is, how its own score ranks among its localized neighbours, and the
-  level of the local quantile is chosen so that these ranks are covered.
+- ``"local"``, as in the paper: valid near each row, not on average.
+- ``"randomized"`` (randomly localized, Hore and Barber 2023): marginal, and robustly local. The weights are
+  centred not at the query but at a point drawn around it, so that query and calibration rows are exchangeable.
+- ``"calibrated"`` (localized with a calibrated level, Guan 2023): exactly marginal, without randomness. For
+  each calibration row, as for the test row, the rank of its own score among its localized neighbours is
+  computed, and the level of the local quantile is chosen so that these ranks are covered.
 
-Each row may have a bandwidth h of its own, fixed by the training rows. Locally and for the calibrated level a
-kernel has the bandwidth of its centre; around a drawn centre c, each row has the density of its own bandwidth,
-``h^-k exp(-||c - u||^2 / h^2)``.
+Each row may have its own bandwidth h, determined by the training rows. For the local guarantee and the
+calibrated level a kernel has the bandwidth of its centre; around a drawn centre c, each row has the density of
+its own bandwidth, ``h^-k exp(-||c - u||^2 / h^2)``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch import Tensor
 
 from lvd._parallel import in_chunks
 from lvd._typing import Float, Int, NDArray
-from lvd._validation import row_digests
+from lvd.calibration.calibration_rows import draw_shares, row_uniforms
 from lvd.engine import Queries, SortedRows, local_quantile
 
 GUARANTEES = ("local", "randomized", "calibrated", "transductive")
@@ -39,10 +39,10 @@ def randomized_radius(
     keys: NDArray | None = None,
     smoothed: bool = False,
 ) -> Float[Tensor, "n l"]:
-    """Radii around drawn centres. `keys` are what the draws belong to, by default the queries themselves.
+    """Radii around drawn centres. `keys` determine the draws, by default through the queries themselves.
 
-    The smoothed form keeps v while ``p(v) = sum_i w_i 1{V_i > v} + U w_test > alpha``: it leaves the share U of the
-    query's own mass at +inf and moves the rest to -inf.
+    The smoothed form keeps v while ``p(v) = sum_i w_i 1{V_i > v} + U w_test > alpha``: a share U of the query's
+    own mass stays at +inf and the rest moves to -inf.
     """
     points, h = queries.points, queries.bandwidths
     centres = draw_centres(points, seed, keys, h)
@@ -57,7 +57,7 @@ def randomized_radius(
 
 
 def sample_points(rows: SortedRows, bandwidths: Float[Tensor, "m"] | None) -> SortedRows:
-    """The rows with the densities of their own bandwidths, as they are weighed around drawn centres."""
+    """The rows with their densities at their own bandwidths, as weighted around drawn centres."""
     if bandwidths is None:
         return rows
     ratios = rows.weights * density_factors(bandwidths, rows.points.shape[1])
@@ -65,7 +65,7 @@ def sample_points(rows: SortedRows, bandwidths: Float[Tensor, "m"] | None) -> So
 
 
 def density_factors(bandwidths: Float[Tensor, "n"], n_components: int) -> Float[Tensor, "n"]:
-    """``h^-k``: what makes ``exp(-||u||^2 / h^2)`` of different h densities on one scale."""
+    """``h^-k``, which puts the densities ``exp(-||u||^2 / h^2)`` of different h on one scale."""
     return bandwidths ** -float(n_components)
 
 
@@ -80,44 +80,21 @@ def draw_centres(
     return queries + (normals if bandwidths is None else normals * bandwidths[:, None])
 
 
-def draw_shares(queries: Float[Tensor, "n k"], seed: int, keys: NDArray | None = None) -> Float[Tensor, "n"]:
-    """One number in (0, 1) per query, independent of its centre."""
-    return queries.new_tensor(row_uniforms(queries, seed, queries.shape[1] + 1, keys)[:, -1])
-
-
-def row_uniforms(
-    rows: Float[Tensor, "n k"], seed: int, count: int, keys: NDArray | None = None
-) -> Float[NDArray, "n c"]:
-    """Numbers in (0, 1) that depend on a row's 64-bit key and the seed alone; by default a digest of the row."""
-    keys = row_digests(rows.cpu().numpy()) if keys is None else keys
-    state = keys[:, None] ^ _mix(np.full((1, 1), seed, dtype=np.uint64))
-    mixed = _mix(state + _mix(np.arange(1, count + 1, dtype=np.uint64))[None, :])
-    return (np.right_shift(mixed, np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
-
-
-def _mix(state: NDArray) -> NDArray:
-    """The finaliser of SplitMix64 (Steele, Lea and Flood 2014)."""
-    state = state + np.uint64(0x9E3779B97F4A7C15)
-    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return state ^ (state >> np.uint64(31))
-
-
 @dataclass(frozen=True, eq=False)
 class Standing:
-    """What the calibrated level computes once: how much weight each row sees below its score, and in all.
+    """What the calibrated level precomputes: for each row, the weight below its score and the total weight.
 
-    Names follow the paper's Lemma: scores V ascending, ``V_{m+1} = +inf``; H_ij the kernel around row i, with the
-    bandwidth of row i; h the same around the test row; ``id(i)`` the number of scores below ``V_i``. `below` is
-    ``a_i = sum_{j <= id(i)} w_j H_ij``, `total` is ``b_i = sum_j w_j H_ij``; `n_below` is ``id(k)``, k up to m + 1.
-    `blocks` are the rows, and `around` the rows with the bandwidths of their own kernels.
+    Names follow the paper's Lemma: scores V ascending, ``V_{m+1} = +inf``; H_ij the kernel around row i with
+    its bandwidth; h the same around the test row; ``id(i)`` the number of scores below ``V_i``. `below` is
+    ``a_i = sum_{j <= id(i)} w_j H_ij``, `total` is ``b_i = sum_j w_j H_ij``; `n_below` is ``id(k)`` for k up to
+    ``m + 1``. `blocks` are the rows, and `around` the rows with the bandwidths of their own kernels.
 
-    Of a test row of likelihood ratio w, ``theta(k) = sum_{j <= id(k)} w_j h_j / (w + sum_j w_j h_j)``. With it the
-    share of weight below row i is ``p2_i = a_i / (b_i + w H_i)``, or ``p1_i = (a_i + w H_i) / (b_i + w H_i)`` if
-    the test row's score is the smaller one. S(k) is a share of likelihood ratios, as under a shift the test row is
-    row i with a probability proportional to w_i: that of the rows with ``p1_i < theta(k)`` in the first set, where
-    ``p1_i < theta(i)``; with ``p2_i < theta(k)`` in the second, where ``p2_i >= theta(i)``; and with
-    ``id(i) < id(k)`` in the third, the rest.
+    For a test row with likelihood ratio w, ``theta(k) = sum_{j <= id(k)} w_j h_j / (w + sum_j w_j h_j)``. With
+    the test row, the share of weight below row i is ``p2_i = a_i / (b_i + w H_i)``, or
+    ``p1_i = (a_i + w H_i) / (b_i + w H_i)`` if the test row's score is the smaller one. S(k) is a share of
+    likelihood ratios, since under a shift the test row is row i with probability proportional to w_i. It sums
+    the rows with ``p1_i < theta(k)`` in the first set, where ``p1_i < theta(i)``; with ``p2_i < theta(k)`` in
+    the second, where ``p2_i >= theta(i)``; and with ``id(i) < id(k)`` in the third, the rest.
     """
 
     below: Float[NDArray, "m"]
@@ -128,7 +105,7 @@ class Standing:
 
 
 def standing(rows: SortedRows, bandwidths: Float[Tensor, "m"] | None = None) -> Standing:
-    """O(m^2) time, O(m) memory, on the CPU. The bandwidths are those of the rows, sorted."""
+    """Precompute :class:`Standing` in O(m^2) time and O(m) memory, on the CPU; bandwidths are in score order."""
     from lvd.engine.compiled import make_blocks, sums_below
 
     points, scores, ratios, _ = rows.on_host
@@ -150,9 +127,9 @@ def standing(rows: SortedRows, bandwidths: Float[Tensor, "m"] | None = None) -> 
 def calibrated_radius(
     queries: Queries, rows: SortedRows, known: Standing, levels: Float[NDArray, "l"]
 ) -> Float[Tensor, "n l"]:
-    """The radius of each query at each level, O(m log m) a query; `queries.above` are its likelihood ratios.
+    """The radius of each query at each level, in O(m log m) per query; `queries.above` are likelihood ratios.
 
-    It is computed on the CPU wherever the rows are: a bisection for each query does not suit a GPU.
+    Always computed on the CPU: one bisection per query does not suit a GPU.
     """
     from lvd.engine.compiled import find_calibrated_ranks
 

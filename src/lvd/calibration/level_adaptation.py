@@ -1,9 +1,8 @@
-"""Levels that adapt to the misses of a sequence: ACI, DtACI and conformal PID, with a guard that holds for any
-sequence.
+"""Levels that adapt to the misses of a sequence: ACI, DtACI and conformal PID, with a guard that makes the
+bound hold for any sequence.
 
-The level is spoken of as the miss rate that an interval is asked for. A rate of 0 or below asks for an
-interval that cannot miss, so the sum of ``missed - alpha`` cannot grow past a constant: that is the whole of
-the promise.
+Levels are expressed as the target miss rate of an interval. At a rate of 0 or below the interval must not miss,
+so the sum of ``missed - alpha`` stays below a constant; the guarantee is nothing more than that.
 """
 
 from __future__ import annotations
@@ -18,25 +17,25 @@ from lvd._validation import InputError, Parameter, check_choice
 
 RULES = ("dtaci", "aci", "pid")
 STEPS = np.array([0.002, 0.008, 0.03])
-"""Steps of the experts (Gibbs and Candès 2024)."""
+"""The experts' step sizes (Gibbs and Candès 2024)."""
 MEMORY = 500
-"""The number of rows for which experts are tuned."""
+"""The number of rows that the experts are tuned for."""
 GUARD = {"dtaci": 0.005, "aci": 0.01, "pid": 0.01}
-"""By how much each excess miss lowers the miss rate asked for."""
+"""How much each excess miss lowers the target miss rate."""
 MOST_RAISED = 0.1
-"""The guard of the experts raises the rate by no more than this: misses saved up would have to be made up for."""
+"""The most by which the experts' guard raises the rate: a larger credit of misses would have to be paid back."""
 SATURATION = 0.05
 """Conformal PID: the integral saturates at ``pi / 2`` times this many excess misses for each ``t / log(t)``
 rows."""
 
 
 def expert_rates(experts: Float[NDArray, "h e"], weights: Float[NDArray, "h e"]) -> Float[NDArray, "h"]:
-    """The miss rates that weighted experts ask for."""
+    """The weighted mean of the experts' miss rates."""
     return (experts * weights).sum(axis=1) / weights.sum(axis=1)
 
 
 def learning_rate(alpha: float, n_experts: int, memory: int = MEMORY) -> float:
-    """How fast experts gain and lose weight: the choice of Gibbs and Candès (2024, section 3.2)."""
+    """The learning rate of the experts' weights (Gibbs and Candès 2024, section 3.2)."""
     spread = (1.0 - alpha) ** 2 * alpha**3 + alpha**2 * (1.0 - alpha) ** 3
     return math.sqrt(3.0 / memory) * math.sqrt((math.log(n_experts * memory) + 2.0) / spread)
 
@@ -44,9 +43,9 @@ def learning_rate(alpha: float, n_experts: int, memory: int = MEMORY) -> float:
 def updated_experts(
     experts: Float[NDArray, "h e"], weights: Float[NDArray, "h e"], beta: Float[NDArray, "h"], alpha: float
 ) -> tuple[Float[NDArray, "h e"], Float[NDArray, "h e"]]:
-    """Experts and weights after a row; `beta` is the largest miss rate at which it would have been covered.
+    """Experts and weights after one row; `beta` is the largest miss rate at which it would have been covered.
 
-    Each expert takes its own step, and its weight falls with the pinball loss of its rate against `beta`.
+    Each expert moves by its own step, and its weight decreases with the pinball loss of its rate against `beta`.
     """
     short = beta[:, None] - experts
     loss = np.where(short < 0.0, (alpha - 1.0) * short, alpha * short)
@@ -58,20 +57,20 @@ def updated_experts(
 
 
 def saturated(excess: float, n_rows: int) -> float:
-    """The integral of conformal PID (Angelopoulos, Candès and Tibshirani 2023): a tangent, which no sum can
-    pass."""
+    """The integral term of conformal PID (Angelopoulos, Candès and Tibshirani 2023): a tangent that bounds the
+    sum."""
     angle = excess * math.log(n_rows + 2.0) / ((n_rows + 2.0) * SATURATION)
     return math.tan(min(max(angle, -1.57), 1.57))
 
 
 class AdaptedLevel:
-    """The miss rates to ask for, one for each of h ways of making intervals, of which one is used for each row.
+    """Target miss rates for h ways of making intervals, one of which is used for each row.
 
     Parameters
     ----------
-    alpha : the miss rate that is wanted in the long run.
+    alpha : the long-run miss rate to achieve.
     rule : ``"dtaci"``, ``"aci"`` or ``"pid"``.
-    n_ways : how many ways there are; with ``"dtaci"`` each has experts of its own.
+    n_ways : the number of ways; with ``"dtaci"`` each has its own experts.
 
     Examples
     --------
@@ -91,7 +90,7 @@ class AdaptedLevel:
 
     @property
     def rates(self) -> Float[NDArray, "h"]:
-        """The miss rates to ask for; 0 or below asks for an interval that cannot miss."""
+        """The target miss rates; 0 or below requires an interval that cannot miss."""
         guard = GUARD[self.rule] * self.excess
         if self.rule == "dtaci":
             return expert_rates(self.experts, self.weights) - guard
@@ -99,7 +98,7 @@ class AdaptedLevel:
         return np.full(len(self.experts), self.alpha - guard - integral)
 
     def take(self, beta: Float[NDArray, "h"], *, missed: bool) -> None:
-        """Learn from a row: `beta` for each way, and whether the interval that was given missed it."""
+        """Update with one row: `beta` for each way, and whether the issued interval missed it."""
         if self.rule == "dtaci":
             self.experts, self.weights = updated_experts(self.experts, self.weights, beta, self.alpha)
         self.n_rows += 1
@@ -107,21 +106,21 @@ class AdaptedLevel:
 
     @property
     def _most_saved(self) -> float:
-        """How many misses below the wanted ones are remembered: those at which no higher rate can be asked for."""
+        """The largest credit of avoided misses; beyond it the target rate cannot rise further."""
         most = MOST_RAISED if self.rule == "dtaci" else 1.0 - self.alpha
         return most / GUARD[self.rule]
 
     def bound(self, n_late: int = 0) -> float:
-        """What the sum of ``missed - alpha`` never exceeds, of any sequence; see :func:`excess_bound`."""
+        """The upper bound of the sum of ``missed - alpha`` over any sequence; see :func:`excess_bound`."""
         return excess_bound(self.alpha, self.rule, n_late)
 
     def to_dict(self) -> dict[str, Any]:
-        """All there is to know, to save it."""
+        """The complete state, for saving."""
         return dict(vars(self))
 
     @classmethod
     def from_dict(cls, saved: dict[str, Any], n_ways: int) -> AdaptedLevel:
-        """What `to_dict` gave, checked."""
+        """Restore and check the output of `to_dict`."""
         level = cls(float(saved["alpha"]), str(saved["rule"]), n_ways)
         for name in ("experts", "weights"):
             array = np.asarray(saved[name])
@@ -133,11 +132,11 @@ class AdaptedLevel:
 
 
 def excess_bound(alpha: float, rule: str, n_late: int = 0) -> float:
-    """The most misses above ``alpha T`` in any sequence of T rows, however long, if intervals at rate 0 never miss.
+    """The most misses above ``alpha T`` in any sequence of T rows, if intervals at rate 0 never miss.
 
-    At an excess of ``r / step`` the rate asked for is at most 0, r being the largest rate that the rule itself
-    can ask for: alpha, or ``1 + max(STEPS)`` of experts. From there the excess can only fall, but for the row
-    that took it there and up to `n_late` rows that were predicted before and whose labels were not known yet.
+    Once the excess reaches ``r / step`` the target rate is at most 0, with r the largest rate that the rule
+    itself can choose: alpha, or ``1 + max(STEPS)`` for experts. From there the excess can only fall, except for
+    the row that took it there and up to `n_late` rows predicted earlier whose labels were not known yet.
     """
     check_choice(rule, "level", RULES)
     if n_late < 0:

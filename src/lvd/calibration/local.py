@@ -56,17 +56,17 @@ from lvd.calibration.guarantees import (
 from lvd.calibration.local_distribution import LocalDistribution
 from lvd.calibration.transductive import Prior, sum_others, transductive_radius
 from lvd.engine import LocalSummary, SortedRows, local_quantile
-from lvd.engine.sums import TrainingSample, adaptive_bandwidths
+from lvd.engine.quantiles import TrainingSample, adaptive_bandwidths
 from lvd.kernels import Kernel, MahalanobisKernel
 from lvd.kernels.mahalanobis import placed_far_out
 from lvd.store import register, save_object
 
 FEW_WEIGHTS = 2**16
-"""Up to this many weights of queries and calibration rows are computed sooner than a GPU can be asked for them."""
+"""Up to this many weights are computed faster on the CPU than a GPU call takes."""
 
 
 class Settings(NamedTuple):
-    """What a calibration was made with, and is asked with: parameters that change count from the next one on."""
+    """The parameters frozen at calibration time; later changes apply to the next calibration."""
 
     kernel: Kernel
     bandwidth: float | str
@@ -77,35 +77,35 @@ class Settings(NamedTuple):
 
 
 class LocalConformal:
-    """Locally valid radii from embeddings and calibration scores alone; no model object is needed.
+    """Locally valid radii from embeddings and calibration scores only; no model object is needed.
 
     For a query x the calibration scores are weighted by ``K(x, x_i)``, the weight ``K(x, x) = 1`` of the query
     itself sits at +inf, and the radius is the weighted quantile at the confidence level (Algorithm 1).
 
-    Calibration rows and queries may come with `groups`: a query then sees the rows of its own group alone, which
-    makes the guarantee one for each group (Mondrian). And they may come with `weights`, the likelihood ratios
-    ``p_new(x) / p_calib(x)`` of :func:`lvd.shift.estimate_weights`, which multiply the kernel; both on one scale.
-    The local promise speaks of a new case x near the centre c, whose weight ``w(x) K(c, x)`` may be larger than
-    that of the centre: with weights the mass at +inf is the largest weight that a new row can have, which no
-    ``w(x) K(c, x)`` exceeds. The other guarantees speak of the row itself, and take its own weight.
+    Calibration rows and queries may have `groups`: a query then only sees rows of its own group, and the
+    guarantee holds within each group (Mondrian). They may also have `weights`, the likelihood ratios
+    ``p_new(x) / p_calib(x)`` of :func:`lvd.shift.estimate_weights`, which multiply the kernel; both must be on
+    one scale. The local guarantee concerns a new case x near the centre c, whose weight ``w(x) K(c, x)`` may
+    exceed that of the centre: with weights the mass at +inf is therefore the largest weight that a new row can
+    have, which bounds every ``w(x) K(c, x)``. The other guarantees concern the row itself and use its own
+    weight.
 
     Parameters
     ----------
-    kernel : a fitted :class:`MahalanobisKernel`, or another :class:`lvd.kernels.Kernel`. A calibration keeps a copy
-        of it, and of all parameters: after fitting the kernel again, or setting another bandwidth, conformalize
-        again.
-    bandwidth : widens the kernel to ``exp(-||A(z_a - z_b)||^2 / (k h^2))``. A number h, or ``"adaptive"``: for each
-        query the smallest h >= 1 with which the calibration rows are expected to have enough weight for a finite
-        radius at `confidence_level`, or at 0.9 if that is more, `mass` times over. The kernel's training rows
-        decide it, never the calibration rows.
-    mass : of ``bandwidth="adaptive"``; below 1 radii would be infinite in expectation.
-    confidence_level : the level, or levels, of :meth:`radius` when it is given none. The highest one decides
-        adaptive bandwidths, so that the radii of several levels are nested.
-    prior : what scores are expected to be before calibration rows are seen, a :class:`Prior`; for
-        ``guarantee="transductive"``, which needs one.
-    exact : settle in float64 what float32 cannot decide, also on a GPU with more than 32,768 calibration rows. Of a
-        million rows most radii need it, which takes many times as long; without it such a radius may be that of a
-        level higher by 1e-5. On the CPU, and with fewer rows, all radii are those of exact weights anyway.
+    kernel : a fitted :class:`MahalanobisKernel`, or another :class:`lvd.kernels.Kernel`. A calibration copies
+        it and all parameters: after refitting the kernel or changing the bandwidth, conformalize again.
+    bandwidth : widens the kernel to ``exp(-||A(z_a - z_b)||^2 / (k h^2))``. A number h, or ``"adaptive"``: for
+        each query the smallest h >= 1 at which the calibration rows are expected to have `mass` times the
+        weight needed for a finite radius at `confidence_level`, or at 0.9 if that is higher. This depends on
+        the kernel's training rows, never on the calibration rows.
+    mass : for ``bandwidth="adaptive"``; below 1 radii would be infinite in expectation.
+    confidence_level : the default level, or levels, of :meth:`radius`. The highest one determines adaptive
+        bandwidths, so that radii are nested across levels.
+    prior : the scores expected before any calibration row is seen, a :class:`Prior`; required by
+        ``guarantee="transductive"``.
+    exact : resolve in float64 what float32 cannot decide, even on a GPU with more than 32,768 calibration rows.
+        With a million rows most radii need it, which takes many times as long; without it such a radius may be
+        that of a level higher by 1e-5. On the CPU, and with fewer rows, all radii use exact weights anyway.
 
     Examples
     --------
@@ -148,14 +148,14 @@ class LocalConformal:
         weights: Labels = None,
         max_weight: float | None = None,
     ) -> LocalConformal:
-        """Take a calibration set: embeddings of rows the model has not seen, and their scores, (m,) or (m, c).
+        """Calibrate on embeddings of rows unseen by the model and their scores, (m,) or (m, c).
 
-        With several columns of scores, :meth:`radii` answers each; all share the weights. The other methods speak
-        of the first.
+        With several score columns, :meth:`radii` answers for each; all share the weights. The other methods use
+        the first.
 
-        `max_weight` is the largest of the `weights` that a new row can have. None takes the largest one seen, among
-        the calibration rows and that of the row itself: then the local promise holds up to the chance that a new
-        case has a larger one, which is small when many calibration rows weigh about as much as the heaviest.
+        `max_weight` is the largest of the `weights` that a new row can have. None uses the largest one seen, in
+        the calibration rows and the row itself: then the local guarantee holds up to the probability that a new
+        case has a larger one, which is small if many calibration rows weigh about as much as the heaviest.
         """
         self._check_parameters()
         if max_weight is not None:
@@ -164,7 +164,7 @@ class LocalConformal:
         rows, checked = _scored(settings, max_weight, embeddings, scores, groups, weights)
         self._settings, self.max_weight_ = settings, max_weight
         n_groups = 1 if rows.groups is None else len(set(rows.groups.tolist()))
-        # What adaptive bandwidths are made for; rows that come later do not change them.
+        # Adaptive bandwidths are made for this; rows that arrive later do not change them.
         self.rows_expected_ = max(1, len(checked) // n_groups)
         return self._take(rows, checked)
 
@@ -173,8 +173,8 @@ class LocalConformal:
     ) -> LocalConformal:
         """Add newly labelled rows to the calibration set.
 
-        The radii are those of calibrating on all rows at once, but for adaptive bandwidths, which stay those of the
-        first calibration.
+        The radii equal those of calibrating on all rows at once, except that adaptive bandwidths stay those of
+        the first calibration.
         """
         known = self._calibration()
         check_rows_given(groups, weights, known.rows)
@@ -184,14 +184,14 @@ class LocalConformal:
         return self._take(known.rows.joined(rows), torch.cat([known.scores, checked]))
 
     def forget(self, n_newest: int) -> LocalConformal:
-        """Keep only the `n_newest` rows that came last."""
+        """Keep only the `n_newest` most recent rows."""
         check_positive(n_newest, "n_newest", integer=True)
         known = self._calibration()
         newest = slice(-n_newest, None)
         return self._take(known.rows[newest], known.scores[newest])
 
     def rescored(self, scores: ArrayLike) -> LocalConformal:
-        """The same calibration rows with other scores, in the order in which the rows came."""
+        """The same calibration rows with other scores, in the rows' original order."""
         known = self._calibration()
         checked = known.scores.new_tensor(check_score_columns(scores))
         check_same_length(calibration=known.scores, scores=checked)
@@ -209,20 +209,20 @@ class LocalConformal:
         random_state: RandomState = 0,
         row_keys: Labels = None,
     ) -> Any:
-        """Radii (n,) for one level, (n, L) for a list of them; +inf where too little is known.
+        """Radii (n,) for one level, (n, L) for a list; +inf where too little is known.
 
-        `guarantee` chooses what the same calibration promises: ``"local"``, the paper's, says nothing about
-        coverage on average; ``"randomized"`` (randomly localized) covers marginally and, robustly, locally, its
-        draws fixed by the row and `random_state`; ``"calibrated"`` covers marginally without randomness, at
-        O(m^2) once and O(m log m) a row; ``"transductive"`` divides each score by the mean of its
-        neighbours' and is exact on average, finite from ``level / (1 - level)`` rows on, and says nothing locally.
+        `guarantee` selects the guarantee, from the same calibration: ``"local"``, as in the paper, says nothing
+        about average coverage; ``"randomized"`` (randomly localized) covers marginally and, robustly, locally,
+        with draws fixed by the row and `random_state`; ``"calibrated"`` covers marginally without randomness,
+        in O(m^2) once and O(m log m) per row; ``"transductive"`` divides each score by its neighbours' mean, is
+        exact on average, finite from ``level / (1 - level)`` rows on, and says nothing locally.
 
         `smoothed` is for ``"randomized"``: the level is then met exactly instead of at least (for scores without
         ties), and a radius may be -inf, which means the empty set.
 
-        `row_keys`, whole numbers, are what the draws belong to. By default it is the embeddings, to the last bit.
-        Equal rows share their draw: the coverage on average is over draws, so over rows that differ or over seeds.
-        Where many rows are equal, give each a key of its own, or a new `random_state` for each call.
+        `row_keys`, integers, determine the draws; by default the embeddings do, to the last bit. Equal rows
+        share their draw: average coverage is over draws, so over distinct rows or over seeds. If many rows are
+        equal, give each its own key, or use a new `random_state` for each call.
         """
         given = self._given(confidence_level)
         asked: list[Asked] = [((0,), level) for level in check_levels(given).tolist()]
@@ -250,9 +250,9 @@ class LocalConformal:
         random_state: RandomState = 0,
         row_keys: Labels = None,
     ) -> Float[NDArray, "n s l"]:
-        """Radii of several columns of scores: each entry of `asked` names s columns and their level.
+        """Radii of several score columns: each entry of `asked` names s columns and their level.
 
-        The rows are projected, and their bandwidths found, once for all of them. The choices are those of
+        The rows are projected and their bandwidths computed once for all of them. The choices are those of
         :meth:`radius`.
         """
         check_choice(guarantee, "guarantee", GUARANTEES)
@@ -286,7 +286,7 @@ class LocalConformal:
         smoothed: bool,
         seed: int,
     ) -> Callable[[Group, SortedRows, Indices], tuple[Tensor]]:
-        """What gives the radii of the queries of one group."""
+        """A function that computes the radii of one group's queries."""
 
         def answer(group: Group, known: SortedRows, indices: Indices) -> tuple[Tensor]:
             some = rows[indices]
@@ -303,11 +303,11 @@ class LocalConformal:
         return answer
 
     def interval(self, embeddings: ArrayLike, confidence_level: Levels | None = None, **choices: Any) -> Any:
-        """For signed scores the lower and upper end, (n, 2), or (n, 2, L) for a list of levels.
+        """For signed scores, the lower and upper ends, (n, 2), or (n, 2, L) for a list of levels.
 
-        Each end misses at most (1 - level) / 2 of the scores: both are quantiles at (1 + level) / 2, of the scores
-        and of the scores with their signs turned round. The choices are those of :meth:`radius`; a lower end above
-        the upper one means the empty set.
+        Each end misses at most (1 - level) / 2 of the scores: both are quantiles at (1 + level) / 2, of the
+        scores and of their negatives. The choices are those of :meth:`radius`; a lower end above the upper one
+        means the empty set.
 
         Examples
         --------
@@ -333,15 +333,15 @@ class LocalConformal:
         return like(found, embeddings)
 
     def bandwidths_at(self, points: Float[Tensor, "n k"]) -> Float[Tensor, "n"]:
-        """What adaptive bandwidths are at these coordinates of the calibration; 1 where all have the same, which
-        the coordinates hold already."""
+        """Adaptive bandwidths at these coordinates of the calibration; 1 for a common bandwidth, which the
+        coordinates already include."""
         found = self._bandwidths(points)
         return points.new_ones(len(points)) if found is None else found
 
     def distribution(
         self, embeddings: ArrayLike, *, groups: Labels = None, weights: Labels = None
     ) -> LocalDistribution:
-        """The local distribution of the scores at each row: its quantiles, distribution function and masses.
+        """The local distribution of the scores at each row: quantiles, distribution function and masses.
 
         Examples
         --------
@@ -372,8 +372,8 @@ class LocalConformal:
     ) -> LocalSummary:
         """The local radii, whether they are exact, and the weights' effective sample size and mean of `values`.
 
-        `values` hold a number for each calibration row, in the order in which the rows came; the mean of their
-        targets is the kernel regression. The radii are those of ``guarantee="local"``, all from one pass.
+        `values` holds one number per calibration row, in the rows' original order; the mean of their targets is
+        the kernel regression. The radii are those of ``guarantee="local"``, all from one pass.
 
         Examples
         --------
@@ -414,10 +414,10 @@ class LocalConformal:
         column: int = 0,
         two_sided: bool = False,
     ) -> list[Evidence]:
-        """For each row the calibration rows that carry the weight, and one sentence on its radius.
+        """For each row, the calibration rows with the most weight, and one sentence on its radius.
 
-        `targets`, the calibration rows' y in the order they were given, are shown with the neighbours. With
-        `two_sided` it is the :meth:`interval` of signed scores that is explained. `column` is that of the scores.
+        `targets`, the calibration rows' y in their original order, are shown with the neighbours. `two_sided`
+        explains the :meth:`interval` of signed scores. `column` selects the score column.
         """
         given = self._given(confidence_level)
         level = float(check_levels(given)[0])
@@ -433,7 +433,7 @@ class LocalConformal:
         ]
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write to a folder that :func:`lvd.load` reads; nothing is pickled, a saved model there is replaced."""
+        """Save to a folder that :func:`lvd.load` reads, replacing a model saved there; nothing is pickled."""
         save_object(self, folder)
 
     def _check_parameters(self) -> None:
@@ -449,7 +449,7 @@ class LocalConformal:
             )
 
     def _frozen(self) -> Settings:
-        """The parameters as they are now."""
+        """A snapshot of the parameters."""
         levels = copy.copy(self.confidence_level)
         return Settings(self.kernel.frozen(), self.bandwidth, self.mass, levels, self.prior, self.exact)
 
@@ -482,14 +482,14 @@ class LocalConformal:
         return check_largest(rows, self.max_weight_).at_their_largest(known, self.max_weight_)
 
     def _asks_few(self, embeddings: ArrayLike) -> bool:
-        """Whether the answer is computed sooner than a GPU can be asked."""
+        """Whether the CPU would answer faster than a GPU call takes."""
         known = self._calibration()
         if known.scores.device.type == "cpu":
             return False
         return len(embeddings) * len(known.scores) <= FEW_WEIGHTS
 
     def _on_host(self) -> LocalConformal:
-        """The same calibration set in the host's memory, made once."""
+        """The same calibration set in host memory, created once."""
         if "on host" not in self._made:
             twin, known = copy.copy(self), self._calibration()
             kernel = self._settings.kernel.frozen()
@@ -503,8 +503,8 @@ class LocalConformal:
     def placed(
         self, embeddings: ArrayLike, n_expected: Sequence[float], level: float
     ) -> tuple[Float[Tensor, "n k"], list[Float[Tensor, "n"]]]:
-        """Rows in the kernel's coordinates, and their bandwidths where so many calibration rows are expected to
-        give finite radii at this level: for calibration rows that come and go."""
+        """The rows' coordinates, and for each expected number of calibration rows the bandwidths that give
+        finite radii at this level; for calibration rows that come and go."""
         self._calibration()
         points = _coordinates(self._settings, embeddings)
         found = [self._bandwidths(points, max(1.0, number), level) for number in n_expected]
@@ -513,7 +513,7 @@ class LocalConformal:
     def _bandwidths(
         self, points: Float[Tensor, "n k"], n_expected: float | None = None, level: float | None = None
     ) -> Float[Tensor, "n"] | None:
-        """The bandwidths of rows in scaled coordinates; None where all have the same."""
+        """The bandwidths of rows in scaled coordinates; None if all are equal."""
         settings = self._settings
         if settings.bandwidth != "adaptive":
             return None
@@ -526,14 +526,14 @@ class LocalConformal:
         )
 
     def training_sample(self, device: Any = "cpu") -> TrainingSample:
-        """The training rows from which adaptive bandwidths are chosen."""
+        """The training rows that determine adaptive bandwidths."""
         if "sample" not in self._made:
             training = torch.tensor(self._settings.kernel.train_points_, device=device)
             self._made["sample"] = TrainingSample.of(training)
         return self._made["sample"]
 
     def _made_once(self, guarantee: str, group: Group, rows: SortedRows, column: int) -> Any:
-        """What a guarantee makes once of the calibration rows of each group and column."""
+        """What a guarantee precomputes for the calibration rows of each group and column."""
         if (guarantee, group, column) in self._made:
             return self._made[guarantee, group, column]
         if guarantee == "transductive":
@@ -559,7 +559,7 @@ class LocalConformal:
 
 
 def _coordinates(settings: Settings, embeddings: ArrayLike) -> Float[Tensor, "n k"]:
-    """Coordinates in which the kernel is ``exp(-||u - v||^2)``, but for adaptive bandwidths."""
+    """Coordinates in which the kernel is ``exp(-||u - v||^2)``, before adaptive bandwidths."""
     points = torch.as_tensor(settings.kernel.coordinates(embeddings))
     if not isinstance(settings.kernel, MahalanobisKernel):
         if points.dtype != torch.float64 or points.ndim != 2:
@@ -571,7 +571,7 @@ def _coordinates(settings: Settings, embeddings: ArrayLike) -> Float[Tensor, "n 
         points = placed_far_out(points.detach().contiguous())
     if settings.bandwidth in {"adaptive", 1.0}:
         return points
-    # In coordinates in which the widened kernel is exp(-||u - v||^2).
+    # Coordinates in which the widened kernel is exp(-||u - v||^2).
     return placed_far_out(points / float(settings.bandwidth))
 
 
@@ -590,7 +590,7 @@ def _scored(  # noqa: PLR0917
 
 
 def check_bandwidth(bandwidth: Any) -> None:
-    """A bandwidth is a positive number, or ``"adaptive"``."""
+    """Raise unless the bandwidth is a positive number or ``"adaptive"``."""
     if bandwidth == "adaptive":
         return
     if isinstance(bandwidth, str):

@@ -1,7 +1,7 @@
 """The local predictive distribution: the calibration rows' signed scores, weighted by similarity.
 
-The query's own mass, whose score is not known, is split between the two ends: half at -inf and half at +inf, or
-in the shares that are given.
+The query's own mass, whose score is unknown, is split between the two ends: half at -inf and half at +inf, or
+in the given shares.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def local_cdf(
     ranks = torch.searchsorted(rows.scores, scores.contiguous(), right=True)
 
     def sums(some: slice) -> Float[Tensor, "r 2"]:
-        """The weight of the first `ranks` rows, and of all."""
+        """The weight of the first `ranks` rows, and the total."""
         weights = similarities(queries[some], rows).mul_(rows.weights)
         reached = torch.arange(len(rows), device=ranks.device) < ranks[some, None]
         return torch.stack([(weights * reached).sum(1), weights.sum(1)], 1)
@@ -37,7 +37,7 @@ def local_cdf(
 
 @dataclass(frozen=True, eq=False)
 class LocalDistribution:
-    """The distributions of the scores of some rows, as the calibration rows like each of them tell it.
+    """The score distributions of some rows, estimated from similar calibration rows.
 
     A row whose group has no calibration row has all its mass at the two ends.
     """
@@ -46,7 +46,7 @@ class LocalDistribution:
     rows: Rows
 
     def quantile(self, q: Levels) -> Float[NDArray, "n q"]:
-        """The smallest score at which each row's distribution reaches q in (0, 1); -inf or +inf past the ends."""
+        """The smallest score at which each row's distribution reaches q in (0, 1); -inf or +inf beyond the ends."""
         levels = check_levels(q, "q")
 
         def ask(_: Group, known: SortedRows, indices: Indices) -> tuple[Tensor]:
@@ -60,7 +60,7 @@ class LocalDistribution:
     def cdf(self, scores: ArrayLike, below: ArrayLike = 0.5) -> Float[NDArray, "n"]:
         """The distribution function at one score for each row.
 
-        The share `below`, a number or one for each row, of the row's own mass sits at -inf, the rest at +inf.
+        The share `below` of the row's own mass, a number or one per row, sits at -inf, the rest at +inf.
         """
         at, points = check_vector(scores, "scores"), self.rows.points
         check_same_length(rows=points, scores=at)
@@ -73,7 +73,7 @@ class LocalDistribution:
         return self.calibration.answer(self.rows, ask)[0].cpu().numpy()
 
     def places(self) -> Float[NDArray, "n j"]:
-        """The places of the masses: -inf, the calibration scores in order of arrival, +inf; (n, m + 2)."""
+        """The positions of the masses: -inf, the calibration scores in order of arrival, +inf; (n, m + 2)."""
         scores = np.concatenate([[-np.inf], self.calibration.scores[:, 0].cpu().numpy(), [np.inf]])
         return np.tile(scores, (len(self.rows.points), 1))
 

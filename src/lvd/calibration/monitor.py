@@ -1,4 +1,4 @@
-"""Watching a model in use: are rows and errors still like those it was calibrated on, and if not, since when?"""
+"""Monitoring a deployed model: do rows and errors still resemble the calibration rows, and if not, since when?"""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ ADVICE = {
     "inputs": "The errors do not show it, so nothing needs to be done; seasons do that, too",
     "inputs and errors": "The world has changed: fit again with recent rows, or at least recalibrate with them",
 }
-"""What to do where this has moved."""
+"""What to do when these have moved."""
 
 
 @dataclass(frozen=True)
 class MonitorReport:
-    """What the watch knows after the latest rows.
+    """The state of the monitor after the latest rows.
 
-    `evidence` is the largest capital reached so far against "nothing has changed", `input_evidence` the same for
-    the inputs, where they are watched. `moved` says what does not look like the calibration rows any more,
-    ``"inputs"``, ``"errors"`` or ``"inputs and errors"``, None if nothing, and `since` from which row on. Errors
-    that have moved are an `alarm`, raised at row `alarm_at`; inputs alone are none: they move with every season.
-    `coverage` is that of the latest rows in the window, with an exact 95% band.
+    `evidence` is the largest capital reached so far against "nothing has changed", and `input_evidence` the
+    same for the inputs, if they are monitored. `moved` says what no longer resembles the calibration rows,
+    ``"inputs"``, ``"errors"`` or ``"inputs and errors"``, None if nothing, and `since` the row from which on.
+    If errors have moved there is an `alarm`, raised at row `alarm_at`; inputs alone raise none, since they move
+    with every season. `coverage` is that of the latest rows in the window, with an exact 95% band.
     """
 
     n_seen: int
@@ -47,7 +47,7 @@ class MonitorReport:
 
     @property
     def sentence(self) -> str:
-        """One plain sentence."""
+        """The report in one plain sentence."""
         recent = f"recent coverage {self.coverage:.0%} at level {self.confidence_level:.0%}"
         told = f"evidence {self.evidence:.3g} to 1 from errors"
         if self.input_evidence is not None:
@@ -62,7 +62,7 @@ class MonitorReport:
 
 
 class Judged(NamedTuple):
-    """What labelled rows say: their scores, whether their intervals cover, and their places among the inputs."""
+    """Labelled rows, judged: their scores, whether their intervals cover, and their coordinates in the inputs."""
 
     scores: Float[NDArray, "n"]
     covered: Bool[NDArray, "n"]
@@ -70,16 +70,16 @@ class Judged(NamedTuple):
 
 
 class Martingale:
-    """Bets that the ranks of new rows among all rows before them are not uniform, in one of k columns of numbers.
+    """Bets that the ranks of new rows among all earlier rows are not uniform, in one of k columns of numbers.
 
-    Without drift ranks are uniform and independent, whatever the distribution. For each column a gambler bets on
-    each p-value being small, large or uniform, and changes his mind with probability `JUMP` (the simple jumper of
-    Vovk, Petej and Gammerman 2021). At row n he stakes another ``1 / n (n + 1)`` of his first money, so that a long
-    quiet time costs him little. Without drift his wealth is a martingale from 1, which ever reaches k / r with
-    probability r / k at most (Ville): the `evidence`, the largest wealth divided by k, reaches 1 / r in any of the
-    columns with probability r at most.
+    Without drift ranks are uniform and independent, whatever the distribution. For each column a gambler bets
+    on each p-value being small, large or uniform, and changes his mind with probability `JUMP` (the simple
+    jumper of Vovk, Petej and Gammerman 2021). At row n he stakes another ``1 / n (n + 1)`` of his initial
+    capital, so that a long quiet period costs him little. Without drift his wealth is a martingale that starts
+    at 1 and ever reaches k / r with probability at most r / k (Ville): the `evidence`, the largest wealth
+    divided by k, reaches 1 / r in any of the columns with probability at most r.
 
-    `since` is the row from which on one steady bet has won most, in the column that raised the alarm (CUSUM).
+    `since` is the row from which one constant bet would have won most, in the column that raised the alarm (CUSUM).
     """
 
     def __init__(self, known: Float[NDArray, "m k"]) -> None:
@@ -92,7 +92,7 @@ class Martingale:
         self.since: int | None = None
 
     def take(self, row: Float[NDArray, "k"], ties: Float[NDArray, "k"], alarm: float) -> None:
-        """Bet on a row, which then counts among those before; evidence of `alarm` raises the alarm."""
+        """Bet on a row and add it to the reference rows; raise the alarm if the evidence reaches `alarm`."""
         self._n_seen += 1
         n, bets = self._n_seen, 1.0 + STAKES * (self._p_values(row, ties) - 0.5)
         self._capital = bets * jumped(self._capital + 1.0 / (3.0 * n * (n + 1)))
@@ -106,7 +106,7 @@ class Martingale:
             self.alarm_at, self.since = n, min(n, began)
 
     def _p_values(self, row: Float[NDArray, "k"], ties: Float[NDArray, "k"]) -> Float[NDArray, "k"]:
-        """The smoothed ranks of a row among all before it, in each column."""
+        """The smoothed ranks of a row among all earlier ones, per column."""
         found = []
         for number, (value, tie) in enumerate(zip(row.tolist(), ties.tolist(), strict=True)):
             known = self._known[number]
@@ -118,19 +118,19 @@ class Martingale:
 
 
 class DriftMonitor:
-    """Takes labelled rows as they arrive and says when they stop looking like the calibration rows, and in what.
+    """Takes labelled rows as they arrive and reports when and how they stop resembling the calibration rows.
 
-    Each new score is ranked among the calibration scores and the new ones before it (see :class:`Martingale`),
-    and so are, where they are watched, the coordinates of the inputs. False alarms come at the stated rate at
-    most, over all time and both together.
+    Each new score is ranked among the calibration scores and the earlier new ones (see :class:`Martingale`),
+    and so are the coordinates of the inputs if they are monitored. The false alarm rate is an upper bound over
+    all time, for both together.
 
     Parameters
     ----------
     calib_scores : the calibration scores, in any order.
-    calib_places : numbers that describe the inputs of the calibration rows, such as the prediction and the kernel's
-        coordinates; None watches the errors alone.
+    calib_places : numbers that describe the inputs of the calibration rows, such as the prediction and the
+        kernel's coordinates; None monitors the errors only.
     false_alarm_rate : probability of ever raising an alarm when nothing changes.
-    window : number of latest rows over which coverage is shown.
+    window : number of latest rows over which coverage is computed.
 
     Examples
     --------
@@ -170,8 +170,8 @@ class DriftMonitor:
         are_covered: NDArray,
         places: Float[NDArray, "n k"] | None = None,
     ) -> MonitorReport:
-        """Take the scores of new rows, in order of arrival, whether their intervals covered, and their places."""
-        # The two share the false alarms between them.
+        """Take new rows in order of arrival: scores, whether their intervals covered, and input coordinates."""
+        # Errors and inputs share the false alarm rate.
         alarm = (1.0 if self._inputs is None else 2.0) / self.false_alarm_rate
         for number, (score, is_covered) in enumerate(zip(scores, are_covered, strict=True)):
             self._n_seen += 1
@@ -182,7 +182,7 @@ class DriftMonitor:
         return self.report()
 
     def report(self) -> MonitorReport:
-        """What is known so far."""
+        """The current report."""
         seen = len(self._covered)
         band = binomial_band(sum(self._covered), seen) if seen else (0.0, 1.0)
         watched = {"inputs": self._inputs, "errors": self._errors}
@@ -205,21 +205,21 @@ class DriftMonitor:
 
 @dataclass(frozen=True)
 class RowMonitor:
-    """A :class:`DriftMonitor` that takes rows; `judge` says what they tell."""
+    """A :class:`DriftMonitor` that takes rows and turns them into scores with `judge`."""
 
     judge: Callable[[ArrayLike, ArrayLike, float, ArrayLike | None], Judged]
     watch: DriftMonitor
 
     def take(self, X: ArrayLike, y: ArrayLike, *, groups: Labels = None) -> MonitorReport:
-        """Take newly labelled rows, in order of arrival; with their groups where the calibration has groups."""
+        """Take newly labelled rows, in order of arrival, with their groups if the calibration has groups."""
         return self.watch.take(*self.judge(X, y, self.watch.confidence_level, groups))
 
     def report(self) -> MonitorReport:
-        """What is known so far."""
+        """The current report."""
         return self.watch.report()
 
 
 def jumped(capital: Float[NDArray, "3 k"]) -> Float[NDArray, "3 k"]:
-    """Some of each bet's capital goes over to the others."""
+    """Redistribute some of each bet's capital to the others."""
     moved: NDArray = (1.0 - JUMP) * capital + JUMP / 3.0 * capital.sum(axis=0)
     return moved

@@ -1,4 +1,4 @@
-"""How many calibration rows their own intervals would cover, each judged without itself."""
+"""Leave-one-out coverage of the calibration rows."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from lvd.calibration.local import LocalConformal
 from lvd.engine.oracle import gaussian_weights
 
 MOST_JUDGED = 500
-"""So many rows tell a coverage to two percent."""
+"""This many rows estimate a coverage to within two percent."""
 
 
 def own_coverage(conformal: LocalConformal | GlobalConformal, asked: Asked, *, seed: int = 0) -> float:
-    """The share of calibration rows, of up to 500 drawn, whose score is at most the radius of the other rows.
+    """The share of calibration rows, out of up to 500 drawn, whose score is at most the radius from the other rows.
 
-    A row that is left out has the part of a new row: its own weight is at +inf. So the share is an honest estimate
-    of the coverage of new rows like the calibration rows.
+    The row left out plays the part of a new row, with its own weight at +inf, so this estimates the coverage of
+    new rows from the same distribution.
 
     >>> conformal = GlobalConformal().conformalize(np.empty((0, 0)), np.arange(100.0))
     >>> own_coverage(conformal, ((0,), 0.9))
@@ -46,7 +46,7 @@ def _covered(
     judged: Int[NDArray, "r"],
     level: float,
 ) -> Bool[NDArray, "r"]:
-    """Whether less than the level of the weight is at lower scores than the row's: then its radius reaches it."""
+    """Whether scores below the row's carry less than the level's share of weight, so that it is covered."""
     below = np.sum(weights * (scores < scores[judged, None]), axis=1)
     return below < level * (weights.sum(axis=1) + own)
 
@@ -54,7 +54,7 @@ def _covered(
 def _calibration_weights(
     conformal: LocalConformal, judged: Int[NDArray, "r"]
 ) -> tuple[Float[NDArray, "r m"], Float[NDArray, "r"]]:
-    """The weights of all calibration rows for those judged, and these rows' own."""
+    """The weights of all calibration rows for the judged rows, and the judged rows' own."""
     rows = conformal.calibration_.rows
     points = rows.points.cpu().numpy()
     bandwidths = conformal.bandwidths_at(rows.points[judged]).cpu().numpy()

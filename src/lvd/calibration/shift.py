@@ -18,7 +18,7 @@ from lvd._typing import ArrayLike, Float, NDArray, RandomState
 from lvd._validation import InputError, check_matrix, check_positive, seed_from
 
 LEAST_SHARE = 0.1
-"""Below this share of the calibration rows the weighted ones are worth too little."""
+"""Warn if the effective sample size falls below this share of the calibration rows."""
 
 
 class ShiftWarning(UserWarning):
@@ -33,7 +33,7 @@ class ShiftWeights(NamedTuple):
 
     @property
     def max_weight(self) -> float:
-        """The largest of them: what `max_weight` of :class:`LVDRegressor` is, if no other row weighs more."""
+        """The largest calibration weight: the `max_weight` of :class:`LVDRegressor` if no row weighs more."""
         return float(max(self.calib.max(), self.new.max()))
 
 
@@ -48,19 +48,19 @@ def estimate_weights(
 ) -> ShiftWeights:
     """Weights that make the calibration rows represent the new population.
 
-    A classifier tells the two sets apart; its odds, from models that have not seen the row, are the ratio of
-    densities up to a constant (Tibshirani, Foygel Barber, Candès and Ramdas 2019). What is valid with the true
-    ratios is nearly so with estimated ones. Warns when the weighted calibration rows are worth less than a tenth
-    of their number.
+    A classifier separates the two sets; its out-of-fold odds are the density ratio up to a constant
+    (Tibshirani, Foygel Barber, Candès and Ramdas 2019). Guarantees that hold with the true ratios hold
+    approximately with estimated ones. Warns if the effective sample size of the calibration rows is less than a
+    tenth of their number.
 
     Parameters
     ----------
     X_calib, X_new : the rows (or embeddings) of the calibration set and of the new population, without labels.
-    classifier : ``"logistic"`` on standardised columns, ``"boosting"`` for differences that are not linear, or a
+    classifier : ``"logistic"`` on standardised columns, ``"boosting"`` for non-linear differences, or a
         scikit-learn classifier with `predict_proba`.
-    n_folds : of the cross-fitting.
-    clip : probabilities are kept within ``[clip, 1 - clip]``.
-    random_state : decides the folds.
+    n_folds : number of cross-fitting folds.
+    clip : probabilities are clipped to ``[clip, 1 - clip]``.
+    random_state : seeds the folds.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def estimate_weights(
     >>> bool(np.corrcoef(truth, weights.calib)[0, 1] > 0.99)
     True
 
-    They go with the rows: ``reg.conformalize(X_calib, y_calib, weights=weights.calib)`` and
+    Pass them with the rows: ``reg.conformalize(X_calib, y_calib, weights=weights.calib)`` and
     ``reg.predict_interval(X_new, weights=weights.new)``.
     """
     calib = check_matrix(X_calib, "X_calib")
@@ -109,7 +109,7 @@ def estimate_weights(
 
 
 def effective_rows(weights: Float[NDArray, "m"]) -> float:
-    """How many equally weighted rows the weighted ones are worth, ``(sum w)^2 / sum w^2``."""
+    """The effective sample size of weighted rows, ``(sum w)^2 / sum w^2``."""
     return float(weights.sum() ** 2 / np.square(weights).sum())
 
 

@@ -1,16 +1,14 @@
-"""Exact coverage on average from all calibration rows, each of which serves scale and quantile (full
-conformal prediction).
+"""Exact average coverage using every calibration row for both scale and quantile (full conformal prediction).
 
-Each score S_i is divided by the kernel mean of all *other* scores, the query's included, shrunk towards a
-prior p that was fixed beforehand. In these means no score counts for more than c, which was fixed beforehand too:
-``g(s) = min(s, c)``. A mean has no other defence against a few scores of hundreds (a large error where a tiny one
-was to be expected), and would widen the intervals of everything near them by as much. The set of query scores that
-conform among these is an interval whose end has a closed form for each calibration row: with ``k_i = K(x, x_i)``,
-``A_i = sum_{j != i} K_ij g(S_j) + a p``, ``W_i = sum_{j != i} K_ij + a`` and
-``m_x = (sum k_i g(S_i) + a p) / (sum k_i + a)`` the query's score s conforms with row i while
-``s (A_i + k_i g(s)) <= b_i`` with ``b_i = S_i (W_i + k_i) m_x``, which is up to
+Each score S_i is divided by the kernel mean of all *other* scores, the query's included, shrunk towards a prior
+p fixed in advance. In these means scores are capped at c, also fixed in advance: ``g(s) = min(s, c)``.
+Otherwise a few scores in the hundreds (a large error where a tiny one was expected) would widen the intervals
+of everything near them by as much. The set of query scores that conform is an interval whose end has a closed
+form for each calibration row: with ``k_i = K(x, x_i)``, ``A_i = sum_{j != i} K_ij g(S_j) + a p``,
+``W_i = sum_{j != i} K_ij + a`` and ``m_x = (sum k_i g(S_i) + a p) / (sum k_i + a)`` the query's score s
+conforms with row i while ``s (A_i + k_i g(s)) <= b_i`` with ``b_i = S_i (W_i + k_i) m_x``, which is up to
 
-    s_i(x) = 2 b_i / (A_i + sqrt(A_i^2 + 4 k_i b_i)),   or, where that is beyond c,   b_i / (A_i + k_i c),
+    s_i(x) = 2 b_i / (A_i + sqrt(A_i^2 + 4 k_i b_i)),   or, if that exceeds c,   b_i / (A_i + k_i c),
 
 and the radius is the plain ``ceil((m + 1) level)``-th smallest of the s_i(x).
 """
@@ -27,17 +25,16 @@ from lvd._typing import Float, NDArray
 from lvd._validation import InputError
 from lvd.engine import Queries, SortedRows, similarities
 from lvd.engine.finite_sample import finite_sample_ranks
-from lvd.engine.sums import WeightedRows
+from lvd.engine.quantiles import WeightedRows
 
 GPU_WEIGHTS_AT_ONCE = 2**25
-"""So many weights occupy a GPU."""
+"""This many weights keep a GPU busy."""
 
 
 @dataclass(frozen=True)
 class Prior:
-    """What scores are expected to be before calibration rows are seen: their size, the weight of that expectation
-    in rows, the bandwidth within which rows tell about each other, and the most that a score counts for among its
-    neighbours; None for no limit."""
+    """The scores expected before any calibration row is seen: their size, the weight of this expectation in
+    rows, the bandwidth of neighbours' means, and the cap on a score in them; None for no cap."""
 
     size: float = 1.0
     strength: float = 3.0
@@ -45,13 +42,13 @@ class Prior:
     most: float | None = None
 
     def counted(self, scores: Float[Tensor, "m"]) -> Float[Tensor, "m"]:
-        """What scores count for among their neighbours."""
+        """The scores, capped as they count in neighbours' means."""
         return scores if self.most is None else scores.clamp(max=self.most)
 
 
 @dataclass(frozen=True, eq=False)
 class Others:
-    """For each calibration row the kernel sums over all others, with the prior: A_i and W_i."""
+    """For each calibration row, the kernel sums over all others and the prior: A_i and W_i."""
 
     scores: Float[Tensor, "m"]
     weights: Float[Tensor, "m"]
@@ -59,7 +56,7 @@ class Others:
 
 
 def sum_others(rows: SortedRows, prior: Prior) -> Others:
-    """O(m^2) time once, O(m) memory."""
+    """Compute :class:`Others`, in O(m^2) time and O(m) memory."""
     if len(rows) == 0:
         return Others(rows.scores, rows.scores, prior)
     if float(rows.scores[0]) < 0.0:
@@ -75,7 +72,7 @@ def sum_others(rows: SortedRows, prior: Prior) -> Others:
 def transductive_radius(
     queries: Float[Tensor, "n k"], rows: SortedRows, others: Others, levels: Float[NDArray, "l"]
 ) -> Float[Tensor, "n l"]:
-    """The radius of each query at each level, O(m) a query."""
+    """The radius of each query at each level, in O(m) per query."""
     ranks, prior = finite_sample_ranks(len(rows), levels), others.prior
     if len(rows) == 0:
         return queries.new_full((len(queries), len(levels)), torch.inf)

@@ -5,7 +5,6 @@ Results go to standard output, all else to standard error; colours and progress 
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import sys
@@ -14,23 +13,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from lvd._json import to_json
+from lvd._progress import StageTimes
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from lvd.tables.table_encoder import Unseen
     from lvd.tables.table_model import TableModel
-    from lvd.tables.writing import Unseen
 
 _WIDE = 1000
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """Characters that act on the terminal, break the line, or turn the direction of writing."""
 _HOUR = 3600.0
+LEAST_SECONDS = 0.05
+"""Stages that take less are not told of."""
 
 
 def examples(*commands: str) -> str:
@@ -90,6 +91,15 @@ SkipInvalid = Annotated[
         help="Skip and count rows that the model cannot read, instead of stopping with an error.",
     ),
 ]
+Engine = Annotated[Literal["local", "ray"], typer.Option(help="This machine, or a Ray cluster (extra ray).")]
+Address = Annotated[
+    str | None,
+    option(
+        "HOST:PORT",
+        "The Ray cluster to use; auto finds the one that runs on this machine.",
+        "a new one on this machine",
+    ),
+]
 Json = Annotated[
     bool,
     typer.Option(
@@ -123,6 +133,14 @@ def load_fitted(
     trusted = [own_class(name) for name in trust or ()]
     fitted = TableModel.load(folder, skip_invalid=skip_invalid, trusted=trusted)
     return fitted if guarantee is None else replace(fitted, guarantee=guarantee)
+
+
+def check_engine(engine: str, address: str | None) -> None:
+    """Refuse the address of a cluster that would not be used."""
+    from lvd._validation import InputError
+
+    if address is not None and engine != "ray":
+        raise InputError(f"--address names a Ray cluster; give --engine ray with it, got --engine {engine}")
 
 
 def check_files(
@@ -280,47 +298,41 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def stages(what: str, weights: Mapping[str, float]) -> Iterator[Callable[[str], None]]:
-    """Show the current stage and about how much time is left; call with the name of each stage as it begins.
+def stages(what: str, expected: Mapping[str, float]) -> Iterator[Callable[[str], None]]:
+    """On a terminal show the current stage and about how much time is left, and at the end what each stage took.
 
-    `weights` gives the relative duration of the stages, by the beginning of their names; in a stage whose name
-    ends in ``2 of 5`` all parts are taken to be equally long.
+    To be called with the name of each stage as it begins. `expected` gives the seconds of the stages, see
+    :class:`lvd._progress.StageTimes`.
     """
     if not sys.stderr.isatty():
         yield lambda stage: None
         return
     from rich.progress import BarColumn, Progress, SpinnerColumn, TimeElapsedColumn
 
-    start, total, done, ends = monotonic(), sum(weights.values()), 0.0, math.inf
+    times = StageTimes(expected)
 
     def text_left() -> str:
-        left = ends - monotonic()
-        return "" if math.isinf(left) else f"about {max(1, round(left))} s left"
+        left = times.total - (times.clock() - times.start)
+        return f"about {max(1, round(left))} s left"
 
     columns = SpinnerColumn(), "{task.description}", BarColumn(), TimeElapsedColumn()
     with Progress(*columns, _live_column(text_left), console=_console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
+        task, done = bar.add_task(what, total=1.0), 0.0
 
         def begin(stage: str) -> None:
-            nonlocal done, ends
-            reached = done_before(stage, weights)
-            done = done if reached is None else max(done, reached)
-            if reached:
-                ends = start + (monotonic() - start) * total / done
+            nonlocal done
+            times.begin(stage)
+            done = max(done, times.share)  # the bar never goes back
             bar.update(task, description=f"{what}: {stage}", completed=done)
 
         yield begin
+    show_stage(stage_text(times.finish()))
 
 
-def done_before(stage: str, weights: Mapping[str, float]) -> float | None:
-    """The weight of all stages before this one; None if it is not among them."""
-    names = list(weights)
-    found = next((name for name in names if stage.startswith(name)), None)
-    if found is None:
-        return None
-    before = sum(weights[name] for name in names[: names.index(found)])
-    part = re.search(r"(\d+) of (\d+)$", stage)
-    return before + (weights[found] * (int(part[1]) - 1) / int(part[2]) if part else 0.0)
+def stage_text(taken: Mapping[str, float]) -> str:
+    """The seconds of each stage, in one line."""
+    parts = [f"{name} {seconds:.1f}" for name, seconds in taken.items() if seconds >= LEAST_SECONDS]
+    return f"{sum(taken.values()):.1f} s in all{': ' * bool(parts)}{', '.join(parts)}"
 
 
 @contextmanager

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,7 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from lvd.cli import console
-from lvd.cli.console import Data, Guarantee, Json, SkipInvalid, check_files, check_free, option, own_class
+from lvd.cli.console import (
+    Address,
+    Data,
+    Engine,
+    Guarantee,
+    Json,
+    SkipInvalid,
+    check_engine,
+    check_files,
+    check_free,
+    option,
+    own_class,
+)
 from lvd.cli.fit_summary import model_class, show_fit, with_card
 from lvd.cli.report import write_page
 
@@ -24,19 +36,9 @@ if TYPE_CHECKING:
     from lvd.tables.reports import FitReport
     from lvd.tables.table_model import TableModel
 
-WEIGHTS = {
-    "choosing the model": 2.0,
-    "training the model": 1.0,
-    "learning the kernel": 0.5,
-    "errors on rows held out": 5.0,
-    "learning how large errors are": 1.0,
-    "learning the shape of errors": 1.0,
-    "testing the intervals": 0.5,
-}
-"""About how long the stages of a fit take, relative to each other."""
-QUICK = {
-    name: WEIGHTS[name] for name in ("training the model", "learning the kernel", "testing the intervals")
-}
+OF_SHAPES = {None, "distributional"}
+OF_SCALES = OF_SHAPES | {"scaled"}
+"""The scores that learn the shape of errors, and how large they are."""
 CalibrationName = Literal["split", "cross"]
 PresetName = Literal["default", "paper"]
 ModelName = Literal["net", "trees", "auto"]
@@ -59,6 +61,7 @@ EXAMPLES = console.examples(
     "lvd fit sales.csv --target price --impute median --report report.html --out model  # from file to page",
     "lvd fit sales.csv --target price --split time:sold --out sales-model",
     "lvd fit demand.csv --target load --time hour --lags 1,24,168 --horizon 24 --out demand-model  # forecasts",
+    "lvd fit homes.parquet --target price --engine ray --address auto --out homes-model",
     "lvd fit homes.csv --target price --kernel my_parts:LeafKernel --out homes-model  # a part of your own",
 )
 
@@ -178,6 +181,15 @@ def fit(
             "then measured, not proved."
         ),
     ] = "split",
+    max_calibration_rows: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            show_default="all",
+            help="Of more calibration rows, draw so many at random, with --groups of each group. Predictions "
+            "get faster and the model smaller; the promise stays, and intervals rest on fewer rows.",
+        ),
+    ] = None,
     guarantee: Annotated[
         Guarantee,
         typer.Option(
@@ -282,6 +294,8 @@ def fit(
         int, typer.Option(min=0, max=2**32 - 1, help="Seed of the split and of all randomness in training.")
     ] = 0,
     device: Annotated[str, typer.Option(help="Where to compute: auto, cpu, cuda, cuda:1...")] = "auto",
+    engine: Engine = "local",
+    address: Address = None,
     test_out: Annotated[
         Path | None, option("FILE", "Also write the test rows, to evaluate by group.")
     ] = None,
@@ -295,7 +309,8 @@ def fit(
 
     The rows are split, at random or as --split says: 60% train the model and the kernel, 20% calibrate the
     intervals, and 20% test them; no step sees the test rows. At most 50,000 rows calibrate: from 250,000 rows on
-    the others train. Rows without a target are left out and counted.
+    the others train; --max-calibration-rows bounds them further, for faster predictions. Rows without a target are
+    left out and counted.
 
     Tables need no preparation. Numbers are scaled. Text and categorical columns are one-hot coded; if a column has
     more than 100 texts, at most the 100 most frequent ones get a feature each, the others share one, and another
@@ -325,6 +340,10 @@ def fit(
     predict then forecasts from the latest row of a table that ends now; lvd evaluate and lvd report measure the
     horizons on a table of the past.
 
+    With --engine ray the models that predict held-out rows, and those that learn how large errors are, are trained
+    at the same time, on the processors of this machine or of a cluster. The model written is the same. A job whose
+    worker is killed is done again.
+
     With --smiles five graph networks (chemprop's) read the molecules; each predicts all targets and how large their
     errors are, and each target has its own kernel. --preset paper has one network, trained on squared errors. Rows
     with the same molecule, however it is written, are found by their canonical SMILES, kept in the same part of the
@@ -336,9 +355,9 @@ def fit(
     the molecules, of which 60% train the kernel and the estimate of how large errors are, 20% calibrate and 20%
     test.
     """
-    from lvd import LVDRegressor
     from lvd._validation import InputError, resolve_device
     from lvd.kernels import Kernel
+    from lvd.methods import LVDRegressor
     from lvd.scores import ConformityScore
     from lvd.support import SupportRule
     from lvd.tables.column_values import guess_types
@@ -401,10 +420,19 @@ def fit(
     for applies, message in refusals:
         if applies:
             raise InputError(message)
+    check_engine(engine, address)
     _check_range(y_min, y_max)
     check_free(out, force=force)
     resolve_device(device)
-    cells = read_table(data, as_text=True)
+    # A page shows all columns of its rows.
+    unread = _unread(
+        data,
+        drop or (),
+        [*target, smiles, groups, RowSplit.parse(split).column],
+        whole=forecasts or report is not None,
+        only_used=smiles is not None,
+    )
+    cells = read_table(data, as_text=True, unread=unread)
     table = cells if table_format(data) == "parquet" else guess_types(cells)
     check_files({"--report": report, "--test-out": test_out}, data, checkpoint, model=out)
     plan = _forecast_plan(table, time, target[0], (lags, horizon), date_format)
@@ -424,6 +452,7 @@ def fit(
         kernel=None if kernel is None else _own_part(kernel, Kernel),
         support=None if support is None else _own_part(support, SupportRule),
         calibration=calibration,
+        max_calibration_rows=max_calibration_rows,
         joint=joint,
         bandwidth=None if bandwidth is None else _as_bandwidth(bandwidth),
         when_unknown=when_unknown,
@@ -433,7 +462,19 @@ def fit(
         random_state=seed,
     )
     with nullcontext() if test_out is None else TableWriter(test_out) as test_file:
-        with _showing(table.num_rows, preset, of_molecules=smiles is not None):
+        showing = _showing(
+            table.num_rows,
+            None
+            if smiles is not None
+            else expected_seconds(
+                *(table.num_rows, table.num_columns - len(drop or ())),
+                n_targets=len(target if plan is None else plan.targets),
+                model=model or ("net" if epochs is not None or preset == "paper" else "auto"),
+                preset=preset,
+                score=score,
+            ),
+        )
+        with showing, _training_on(engine, address):
             fitted, found = _fit_table(
                 *(table, regressor, plan),
                 {"target": target, "split": split, "column": smiles, "skip_invalid": skip_invalid},
@@ -448,7 +489,8 @@ def fit(
             )
         if test_file is not None:
             in_file = _as_in_file(test_file.path, table, cells, groups)
-            test_file.write(_test_rows(in_file, fitted))
+            rows = _test_rows(in_file, fitted)
+            test_file.write(_read_again(rows, data, fitted.test_rows - 1, unread) if unread else rows)
         fitted = with_card(fitted, found, data, table, {"impute": impute, "drop": ", ".join(drop or ())})
         fitted.save(out, replace=force)
     if report is not None:
@@ -461,6 +503,29 @@ def fit(
         console.show_json({"model": str(out), "estimator": chosen, **asdict(found)})
     else:
         show_fit(found, data, out, seed, page=report, regressor=fitted.regressor)
+
+
+def _unread(
+    data: Path, drop: Sequence[str], used: Sequence[str | None], *, whole: bool, only_used: bool
+) -> set[str]:
+    """The columns of a Parquet file that need not be read: those dropped, or all that are not used."""
+    from lvd.tables.column_values import check_names
+    from lvd.tables.reading import read_schema, table_format
+
+    if whole or table_format(data) != "parquet":
+        return set()
+    names, needed = read_schema(data).names, {name for name in used if name is not None}
+    check_names(names, [*needed, *drop])
+    return {name for name in names if only_used or name in drop} - needed
+
+
+def _read_again(rows: pa.Table, data: Path, places: Any, unread: set[str]) -> pa.Table:
+    """These rows with the columns that have not been read, from the file."""
+    from lvd.tables.reading import read_places
+
+    whole = read_places(data, places)
+    columns = {name: (whole if name in unread else rows)[name] for name in rows.column_names}
+    return rows.from_pydict(columns, metadata=rows.schema.metadata)
 
 
 def _as_in_file(path: Any, table: pa.Table, cells: pa.Table, groups: str | None) -> pa.Table:
@@ -551,7 +616,7 @@ def _as_bandwidth(text: str) -> float | str:
 
 def _estimator(model: ModelName | None, epochs: int | None, device: str, seed: int) -> Any:
     """The name of a model, or a network to train for this many epochs."""
-    from lvd import NetRegressor
+    from lvd.models import NetRegressor
 
     return model if epochs is None else NetRegressor(epochs=epochs, device=device, random_state=seed)
 
@@ -590,16 +655,73 @@ def _trained_network(checkpoint: Path, device: str, targets: list[str]) -> Any:
     return network
 
 
+def _training_on(engine: str, address: str | None) -> AbstractContextManager[None]:
+    """Where the models are trained that do not depend on each other."""
+    if engine == "local":
+        return nullcontext()
+    from lvd.tables.distributed import on_ray
+
+    return on_ray(address)
+
+
 @contextmanager
-def _showing(n_rows: int, preset: PresetName, *, of_molecules: bool) -> Iterator[None]:
+def _showing(n_rows: int, expected: dict[str, float] | None) -> Iterator[None]:
     """Show the stages and the time left; those of graph networks, which have their own bar, as lines."""
     from lvd._progress import listening
 
-    if of_molecules:
+    if expected is None:
         console.show_stage(f"reading {n_rows:,} molecules")
         with listening(console.show_stage):
             yield
     else:
-        weights = QUICK if preset == "paper" else WEIGHTS
-        with console.stages(f"fitting {n_rows:,} rows", weights) as show_stage, listening(show_stage):
+        with console.stages(f"fitting {n_rows:,} rows", expected) as show_stage, listening(show_stage):
             yield
+
+
+def expected_seconds(
+    n_rows: int,
+    n_columns: int,
+    n_targets: int = 1,
+    *,
+    model: ModelName = "auto",
+    preset: PresetName = "default",
+    score: str | None = None,
+) -> dict[str, float]:
+    """About how many seconds each stage of a fit takes on one processor, in their order.
+
+    Straight lines through what was measured on tables of 500 to 50,000 rows and 5 to 60 columns. How fast the
+    machine is, is learned while it runs.
+    """
+    from lvd.models.candidates import JUDGED_ROWS, N_FOLDS
+    from lvd.scores.score import LEARNED_ROWS
+
+    thousands, n_train = n_rows / 1000.0, max(1.0, 0.6 * n_rows)
+    # From 10,000 rows on trees stop early.
+    few, more = min(thousands, 10.0), max(0.0, thousands - 10.0)
+    of_trees = 0.05 + few * (0.008 + 0.0006 * n_columns) + 0.005 * more
+    seconds = {"net": 0.2 + 0.06 * thousands, "trees": of_trees}
+    n_judged = math.ceil(N_FOLDS * min(1.0, JUDGED_ROWS / n_train)) if model == "auto" else 0
+    trained = seconds["net" if model == "auto" else model]
+    n_folds = math.ceil(N_FOLDS * min(1.0, LEARNED_ROWS / n_train))
+    learned = min(thousands, 20.0 / 0.6)
+    n_test = 0.2 * n_rows
+    stages = {
+        "reading the columns": 1e-4 * thousands * n_columns,
+        "choosing the model": 0.9 * n_judged * sum(seconds.values()),
+        "training the model": trained,
+        "errors on rows held out": 0.8 * max(0, n_folds - n_judged) * trained,
+        "learning the kernel": n_targets * (0.1 + 0.035 * few),
+        "learning how large errors are": n_targets * (0.3 + 0.06 * learned),
+        "learning the shape of errors": n_targets * (0.1 + learned * (0.03 + 0.0042 * n_columns)),
+        "calibrating the intervals": 0.004 * thousands,
+        "testing the intervals": 0.04
+        + 0.02 * thousands
+        + 1.2e-7 * min(n_test, 2000.0) * min(n_test, 50_000.0),
+    }
+    if preset == "paper":
+        del stages["errors on rows held out"]
+    if preset == "paper" or score not in OF_SHAPES:
+        del stages["learning the shape of errors"]
+    if preset == "paper" or score not in OF_SCALES:
+        del stages["learning how large errors are"]
+    return {name: taken for name, taken in stages.items() if taken > 0.0}

@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lvd.methods import LVDRegressor
-    from lvd.tables.reports import FitReport, TargetReport, Together
+    from lvd.tables.reports import FitReport, TargetReport, Together, Verdict
     from lvd.tables.table_model import TableModel
-    from lvd.tables.verdict import Verdict
 
 MODELS = {"net": ("NetRegressor", "the network"), "trees": ("TreesRegressor", "boosted trees")}
 NAMED = 5
@@ -60,7 +59,7 @@ def show_fit(
 ) -> None:
     """Five lines for a single target, then what may be wrong, and the figures."""
     crossed = regressor.calibration == "cross"
-    n_calib = 0 if crossed else report.n_calib
+    n_calib = 0 if crossed else report.n_calib + report.n_spared
     n_rows = report.n_train + n_calib + report.n_test + report.n_skipped + report.n_unlabelled
     inputs = f"{len(report.inputs)} input columns, {report.n_features} features"
     if not report.n_features:
@@ -70,9 +69,11 @@ def show_fit(
     console.show(f"{data}: {n_rows:,} rows, {inputs}")
     named = f"the column{'s' * (len(columns) > 1)} {', '.join(columns)}" if columns else "no column"
     console.show(f"left out: {rows}, {named}")
-    parts = f"{report.n_train:,} training, {report.n_calib:,} calibration"
+    of_more = f" (drawn from {report.n_calib + report.n_spared:,})" if report.n_spared else ""
+    parts = f"{report.n_train:,} training, {report.n_calib:,} calibration{of_more}"
     if crossed:
-        parts = f"{report.n_train:,} rows that train, and calibrate by cross-validated errors,"
+        some = f"{report.n_calib:,} of them " if report.n_spared else ""
+        parts = f"{report.n_train:,} rows that train, and {some}calibrate by cross-validated errors,"
     console.show(
         f"split ({'' if report.split == 'random' else f'{report.split}, '}seed {seed}): {parts} and "
         f"{report.n_test:,} test rows"
@@ -104,6 +105,7 @@ def with_card(
         "guarantee": model.guarantee,
         "promise": model.promise,
         "calibration": regressor.calibration,
+        "max calibration rows": regressor.max_calibration_rows,
         "groups": model.groups,
         "confidence level": regressor.confidence_level,
         "range of y": regressor.y_range,
@@ -184,7 +186,7 @@ def notes(report: FitReport, regressor: LVDRegressor) -> Iterator[str]:
 
 def _notes_on_few_rows(report: FitReport, regressor: LVDRegressor) -> Iterator[str]:
     from lvd.models.candidates import MANY_ROWS
-    from lvd.tables.verdict import percent, rows_to_tell
+    from lvd.tables.reports import percent, rows_to_tell
 
     verdicts = [verdict for one in report.targets for verdict in one.verdicts]
     level = max((one.confidence_level for one in verdicts if one.kind == "cannot tell"), default=None)
@@ -205,7 +207,7 @@ def _notes_on_few_rows(report: FitReport, regressor: LVDRegressor) -> Iterator[s
 
 
 def _verdict_lines(report: FitReport) -> Iterator[str]:
-    from lvd.tables.verdict import percent
+    from lvd.tables.reports import percent
 
     for one, median_error in zip(report.targets, report.median_errors, strict=True):
         for verdict, row in zip(one.verdicts, one.summary.rows, strict=True):
@@ -273,7 +275,7 @@ def show_metrics(reports: Sequence[TargetReport], rows: str, n_rows: int, *, by:
 
 def together_lines(together: Sequence[Together], joint: str | None) -> Iterator[str]:
     """Sentences on how often all targets are covered at once, and whether the intervals are made for that."""
-    from lvd.tables.verdict import percent
+    from lvd.tables.reports import percent
 
     made = (
         "each interval is made for its target alone; lvd fit --joint box makes them hold together"

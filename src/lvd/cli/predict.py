@@ -10,6 +10,8 @@ import typer
 
 from lvd.cli import console
 from lvd.cli.console import (
+    Address,
+    Engine,
     GuaranteeOfFit,
     Json,
     Levels,
@@ -17,6 +19,7 @@ from lvd.cli.console import (
     SkipInvalid,
     Trust,
     argument,
+    check_engine,
     check_files,
     load_fitted,
     option,
@@ -62,17 +65,8 @@ def predict(
     ] = None,
     skip_invalid: SkipInvalid = False,
     trust: Trust = None,
-    engine: Annotated[
-        Literal["local", "ray"], typer.Option(help="This machine, or a Ray cluster (extra ray).")
-    ] = "local",
-    address: Annotated[
-        str | None,
-        option(
-            "HOST:PORT",
-            "The Ray cluster to use; auto finds the one that runs on this machine.",
-            "a new one on this machine",
-        ),
-    ] = None,
+    engine: Engine = "local",
+    address: Address = None,
     json: Json = False,
 ) -> None:
     """Add predictions and intervals to a table.
@@ -114,8 +108,7 @@ def predict(
 
     if json and out == "-":
         raise InputError("--json and --out - both print to standard output; give --out the name of a file")
-    if address is not None and engine != "ray":
-        raise InputError(f"--address names a Ray cluster; give --engine ray with it, got --engine {engine}")
+    check_engine(engine, address)
     if trust and engine == "ray":
         raise InputError(
             "--trust is for this machine: a Ray cluster may lack the module; leave --engine ray out"

@@ -1,4 +1,4 @@
-"""Datasets to try the methods on, made here or downloaded from their public homes, and how to split them."""
+"""Datasets to try the methods on, generated or downloaded from their public sources, and how to split them."""
 
 from lvd._files import cache_folder
 from lvd.data.datasets import (
@@ -12,7 +12,7 @@ from lvd.data.datasets import (
     make_synthetic,
 )
 from lvd.data.registry import ENTRIES, Entry
-from lvd.tables.splits import split_indices, three_way_split
+from lvd.tables.row_split import split_indices, three_way_split
 
 __all__ = [
     "ENTRIES",

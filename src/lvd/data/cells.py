@@ -1,4 +1,4 @@
-"""A dataset's file as named columns of text cells: read, write, and a checksum of what it means."""
+"""A dataset's file as named columns of text cells: reading, writing, and a checksum of its content."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Cells: TypeAlias = dict[str, list[str]]
 
 
 def from_rows(names: Sequence[str], rows: Iterable[Sequence[str]]) -> Cells:
-    """Columns out of rows; the second column called ``E1`` becomes ``E1.1``, and empty rows are skipped."""
+    """Turn rows into columns; a second column called ``E1`` becomes ``E1.1``, and empty rows are skipped."""
     seen: Counter[str] = Counter()
     unique = []
     for name in names:
@@ -36,7 +36,7 @@ def from_rows(names: Sequence[str], rows: Iterable[Sequence[str]]) -> Cells:
 
 
 def from_csv(text: str) -> Cells:
-    """Columns out of comma-separated text whose first line names them."""
+    """Parse comma-separated text with a header line into columns."""
     try:
         header, *rows = csv.reader(io.StringIO(text), strict=True)
     except (csv.Error, ValueError) as error:
@@ -55,7 +55,7 @@ def read_file(path: Path) -> Cells:
 
 
 def write_file(path: Path, cells: Cells) -> None:
-    """Write the columns as a gzip-compressed CSV file, whole or not at all; same cells, same bytes."""
+    """Write the columns atomically as a gzip-compressed CSV file; the same cells give the same bytes."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(cells)
@@ -78,13 +78,13 @@ def numbers(cells: Cells, column: str) -> Float[NDArray, "n"]:
 
 
 def checksum(cells: Cells, *, numeric: Sequence[str], text: Sequence[str] = ()) -> str:
-    """sha256 of the parsed table, the same however its numbers are written down.
+    """The sha256 of the parsed table, independent of how its numbers are formatted.
 
-    Numbers count to 9 significant digits, so that 0, 0.0 and 61.887365759999994 printed as 61.88736576 agree.
+    Numbers are compared to 9 significant digits, so 0 and 0.0 agree, as do 61.887365759999994 and 61.88736576.
     """
     digest = hashlib.sha256()
     for column in numeric:
-        values = numbers(cells, column) + 0.0  # -0.0 and 0.0 are the same number
+        values = numbers(cells, column) + 0.0  # -0.0 equals 0.0
         digest.update("\n".join([column, *(f"{value:.9g}" for value in values), ""]).encode("utf-8"))
     for column in text:
         digest.update("\n".join([column, *cells[column], ""]).encode("utf-8"))

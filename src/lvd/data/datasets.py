@@ -1,4 +1,4 @@
-"""The datasets of the experiments: looked up on disk, else downloaded, checked, and turned into arrays."""
+"""The datasets of the experiments: found on disk or downloaded, checked, and turned into arrays."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Availability:
-    """One dataset in the list of `available`; `columns` counts all columns of the table, targets too."""
+    """One dataset in the list of `available`; `columns` counts all columns of the table, including targets."""
 
     name: str
     rows: int
@@ -71,11 +71,11 @@ def load_dataset(
     progress: OnBytes | None = None,
     random_state: RandomState = 0,
 ) -> Dataset:
-    """A dataset by name, or one described by an `Entry`.
+    """Load a dataset by name, or one described by an `Entry`.
 
-    The file is looked for in `data_dir` (else in the folder that the environment variable ``LVD_DATA``
-    names), then in the cache folder; failing that it is downloaded, unless `download` is False, and kept in
-    the cache. Wherever it comes from, its columns, rows and checksum must be the known ones.
+    The file is searched in `data_dir` (or else the folder in the environment variable ``LVD_DATA``), then in
+    the cache folder; otherwise it is downloaded, unless `download` is False, and cached. Its columns, rows and
+    checksum must always be the known ones.
 
     Args:
         name: One of `NAMES`.
@@ -98,7 +98,7 @@ def load_dataset(
 
 
 def available(data_dir: str | os.PathLike[str] | None = None) -> list[Availability]:
-    """The datasets and where each one is on this machine; no file is read or downloaded."""
+    """List the datasets and where each one is on this machine, without reading or downloading files."""
     folders = search_folders(data_dir)
     in_files = [
         Availability(
@@ -125,7 +125,7 @@ def make_synthetic(
 
 
 def export(dataset: Dataset, path: str | os.PathLike[str]) -> int:
-    """Write features and then targets as columns of a CSV or Parquet file; returns the number of rows."""
+    """Write features, then targets, as columns of a CSV or Parquet file; return the number of rows."""
     import pyarrow as pa
 
     from lvd.tables.writing import TableWriter
@@ -140,7 +140,7 @@ def export(dataset: Dataset, path: str | os.PathLike[str]) -> int:
 
 
 def search_folders(data_dir: str | os.PathLike[str] | None) -> list[Path]:
-    """The folders to look in: `data_dir`, else the one that ``LVD_DATA`` names; then the cache."""
+    """The folders to search: `data_dir`, or else the one in ``LVD_DATA``; then the cache."""
     given, name = (data_dir, "data_dir") if data_dir is not None else (os.environ.get("LVD_DATA"), "LVD_DATA")
     if not given:
         return [cache_folder() / "data"]
@@ -150,13 +150,13 @@ def search_folders(data_dir: str | os.PathLike[str] | None) -> list[Path]:
 
 
 def find_file(entry: Entry, folders: list[Path]) -> Path | None:
-    """The first file that bears the dataset's name."""
+    """The first file with one of the dataset's names."""
     candidates = (folder / file for folder in folders for file in entry.files)
     return next((path for path in candidates if path.is_file()), None)
 
 
 def find_table(entry: Entry, folders: list[Path], *, download: bool, progress: OnBytes | None) -> Cells:
-    """The table from the first folder that has it, else from its public home; in either case checked."""
+    """The checked table, from the first folder that has it, or else from its public source."""
     path = find_file(entry, folders)
     if path is not None:
         try:
@@ -194,7 +194,7 @@ def _not_found_text(entry: Entry, folders: list[Path], why: str) -> str:
 def design_matrix(
     cells: Cells, entry: Entry, *, protocol: str
 ) -> tuple[Float[NDArray, "n p"], tuple[str, ...]]:
-    """Inputs and their names: plain columns in file order, then the one-hot columns, values ascending."""
+    """Inputs and their names: plain columns in file order, then one-hot columns by ascending value."""
     left_out = {*entry.unused, *entry.one_hot, *entry.targets, *entry.leaking}
     if protocol == "paper":
         left_out -= set(entry.leaking)

@@ -1,4 +1,4 @@
-"""Tables fetched from their public homes: over HTTP with the standard library, or through scikit-learn."""
+"""Downloading tables from their public sources: over HTTP with the standard library, or through scikit-learn."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lvd.data import cells as table
 from lvd.data.cells import Cells
 
 OnBytes: TypeAlias = Callable[[int, int | None], None]
-"""Called with the bytes received and the bytes expected (None when the server does not say)."""
+"""Called with the bytes received and the bytes expected (None if the server does not say)."""
 
 _CHUNK = 1 << 16
 _WORTH_A_RETRY = (408, 429, 500, 502, 503, 504)
@@ -36,18 +36,18 @@ class DownloadError(OSError):
 
 
 def parse_csv(data: bytes, columns: Sequence[str]) -> Cells:
-    """Comma-separated text with its own header; columns beyond those wanted are left out."""
+    """Parse comma-separated text with its own header; columns that are not wanted are dropped."""
     cells = table.from_csv(data.decode("utf-8-sig"))
     return {column: cells[column] for column in columns}
 
 
 def parse_whitespace(data: bytes, columns: Sequence[str]) -> Cells:
-    """Numbers between blanks, without a header."""
+    """Parse whitespace-separated numbers without a header."""
     return table.from_rows(columns, [line.split() for line in data.decode("ascii").splitlines()])
 
 
 def parse_workbook(data: bytes, columns: Sequence[str]) -> Cells:
-    """The numbers in the first sheet of an Excel workbook, row by row; text, such as headings, is left out."""
+    """The numbers in the first sheet of an Excel workbook, row by row; text, such as headings, is ignored."""
     try:
         from python_calamine import CalamineError, CalamineWorkbook
     except ImportError:
@@ -56,7 +56,7 @@ def parse_workbook(data: bytes, columns: Sequence[str]) -> Cells:
             "pip install 'lvd[datasets]'"
         ) from None
     try:
-        # Our workbooks are members of zip archives, which have verified them: broken bytes do not get here.
+        # Our workbooks are members of zip archives, whose checksums catch corrupt bytes before this point.
         sheet = CalamineWorkbook.from_filelike(io.BytesIO(data)).get_sheet_by_index(0).to_python()
     except CalamineError as error:
         raise ValueError(f"not an Excel workbook: {error}") from error
@@ -72,7 +72,7 @@ PARSERS = {"csv": parse_csv, "whitespace": parse_whitespace, "workbook": parse_w
 
 @dataclass(frozen=True)
 class WebFile:
-    """A table at a web address, possibly as one member of a zip archive, and how its bytes become cells."""
+    """A table at a web address, possibly a member of a zip archive, with its parser."""
 
     url: str
     parse: Callable[[bytes, Sequence[str]], Cells]
@@ -80,7 +80,7 @@ class WebFile:
     attempts: int = 3
 
     def fetch(self, columns: Sequence[str], progress: OnBytes | None = None) -> Cells:
-        """The table's cells, or DownloadError."""
+        """Download the table's cells, or raise DownloadError."""
         data = read_url(self.url, progress, attempts=self.attempts)
         try:
             if self.member is not None:
@@ -93,29 +93,29 @@ class WebFile:
 
 @dataclass(frozen=True)
 class OpenML:
-    """A dataset of openml.org, fetched by scikit-learn, which also keeps it in its own data folder."""
+    """A dataset on openml.org, downloaded by scikit-learn, which also caches it in its own data folder."""
 
     data_id: int
 
     @property
     def url(self) -> str:
-        """The page of the dataset."""
+        """The dataset's page."""
         return f"https://www.openml.org/d/{self.data_id}"
 
     def fetch(self, columns: Sequence[str], progress: OnBytes | None = None) -> Cells:
-        """The table's cells, or DownloadError; scikit-learn reports no progress."""
+        """Download the table's cells, or raise DownloadError; scikit-learn reports no progress."""
         from sklearn.datasets import fetch_openml
 
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # about retries; the outcome is reported below
+                warnings.simplefilter("ignore")  # warnings about retries; the outcome is reported below
                 bunch = fetch_openml(
                     data_id=self.data_id, target_column=None, as_frame=False, parser="liac-arff", n_retries=1
                 )
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise DownloadError(f"scikit-learn could not fetch it ({error})") from error
         values = dict(zip(bunch.feature_names, bunch.data.T, strict=True))
-        for name, categories in bunch.categories.items():  # such columns hold positions in a list of labels
+        for name, categories in bunch.categories.items():  # such columns hold indices into a list of labels
             values[name] = [float(categories[int(position)]) for position in values[name]]
         return {name: [repr(float(value)) for value in values[name]] for name in columns if name in values}
 
@@ -131,9 +131,9 @@ def read_url(
     attempts: int = 3,
     pause_s: float = 1.0,
 ) -> bytes:
-    """What an address answers, redirects followed, tried again after failures that may pass.
+    """The content at an address, following redirects and retrying after temporary failures.
 
-    `timeout_s` bounds the wait for each piece of the answer; the pause before a new attempt doubles.
+    `timeout_s` limits the wait for each chunk; the pause between attempts doubles.
     """
     failure: Exception
     for attempt in range(1, attempts + 1):
@@ -162,7 +162,7 @@ def _read_once(url: str, timeout_s: float, progress: OnBytes | None) -> bytes:
             data += chunk
             if progress is not None:
                 progress(len(data), total)
-    # http.client returns what came before the connection broke without a word.
+    # http.client silently returns a partial body if the connection breaks.
     if total is not None and len(data) != total:
         raise ConnectionError(f"the connection ended after {len(data)} of {total} bytes")
     return bytes(data)

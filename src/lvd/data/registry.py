@@ -1,4 +1,4 @@
-"""What is known of each dataset: its columns and their roles, its home, and the checksum of its table."""
+"""What is known about each dataset: its columns and their roles, its source, and the checksum of its table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lvd.data.download import PARSERS, OpenML, Source, WebFile
 
 @dataclass(frozen=True)
 class Entry:
-    """A dataset that lives in a file.
+    """A dataset stored in a file.
 
     Attributes:
         rows: The numbers of rows a copy may have; the first is the usual one.
@@ -51,12 +51,12 @@ class Entry:
 
     @property
     def files(self) -> tuple[str, str]:
-        """The names under which the table is looked for."""
+        """The file names under which to look for the table."""
         return f"{self.name}.csv", f"{self.name}.csv.gz"
 
 
 def check_table(cells: Cells, entry: Entry) -> Cells:
-    """The cells, if they are the table that `entry` describes."""
+    """The cells, after checking that they are the table that `entry` describes."""
     missing = [column for column in entry.columns if column not in cells]
     if missing:
         raise InputError(f"the {entry.name} table lacks the columns {', '.join(missing)}")
@@ -75,18 +75,18 @@ def check_table(cells: Cells, entry: Entry) -> Cells:
 
 
 def table_checksum(cells: Cells, entry: Entry) -> str:
-    """The checksum of the columns in use, over the rows that `entry` names."""
+    """The checksum of the used columns, over the rows that `entry` names."""
     numeric = [c for c in entry.columns if c not in entry.unused and c != entry.text_input]
     if entry.checked_rows is None:
         return table.checksum(cells, numeric=numeric, text=[entry.text_input] if entry.text_input else [])
     labels = set(entry.checked_rows)
     rows = [i for i, label in enumerate(cells[entry.columns[0]]) if label in labels]
-    # Copies of such a table write its text in different ways: the numbers alone count.
+    # Copies of such a table format their text differently, so only the numbers are compared.
     return table.checksum({c: [cells[c][i] for i in rows] for c in numeric}, numeric=numeric)
 
 
 def _read_entry(name: str, about: dict[str, Any]) -> Entry:
-    """An entry of the file: lists are tuples, and a source is a web address or a number of OpenML."""
+    """Parse a registry entry: lists become tuples, and a source is a web address or an OpenML number."""
     about = {key: tuple(value) if isinstance(value, list) else value for key, value in about.items()}
     if "openml" in about:
         source: Source = OpenML(about.pop("openml"))

@@ -1,8 +1,7 @@
-"""Figures of intervals: bands, and the rows that they cover and miss.
+"""Figures of intervals: bands, and the rows they cover and miss.
 
-Drawn with matplotlib's objects alone: no display, no global state. The colours can be told apart by
-colour-blind readers (Okabe and Ito), the marks and hatches without any colour. What is infinite is drawn
-hatched, to the edge of the axes.
+Only matplotlib objects are used: no display, no global state. The colours suit colour-blind readers (Okabe and
+Ito), and marks and hatches work without colour. Infinite parts are hatched up to the edge of the axes.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _MISSED: dict[str, Any] = {
 def draw_band(
     axes: Axes, x: Float[NDArray, "g"], intervals: Float[NDArray, "g 2"], *, label: str, infinite_label: str
 ) -> None:
-    """The band around each position, filled where it is finite and hatched, to the edge, where it is not."""
+    """Draw the band at each position, filled if finite, and hatched to the edge if not."""
     finite = np.isfinite(intervals).all(axis=1)
     lower, upper = np.clip(intervals, *axes.get_ylim()).T
     middles = (x[1:] + x[:-1]) / 2.0
@@ -56,19 +55,19 @@ def draw_band(
 
 
 def draw_rows(axes: Axes, x: Float[NDArray, "n"], y: Float[NDArray, "n"], inside: Bool[NDArray, "n"]) -> None:
-    """Rows as dots where the interval holds y and as crosses where not, with their counts in the legend."""
+    """Draw rows as dots if the interval contains y and as crosses if not, with their counts in the legend."""
     for chosen, name, style in ((inside, "covered", _COVERED), (~inside, "missed", _MISSED)):
         axes.scatter(x[chosen], y[chosen], label=f"{name} ({np.count_nonzero(chosen)})", **style)
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """Write a PNG file, whole or not at all; the same figure gives the same bytes."""
+    """Write a PNG file atomically; the same figure gives the same bytes."""
     with atomic_path(path) as part:
         figure.savefig(part, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
 
 
 def panels_of(count: int, *, shared: bool = False) -> tuple[Figure, list[Axes]]:
-    """A figure with that many panels, in rows as equal as can be of at most `MOST_COLUMNS`."""
+    """A figure with this many panels, in balanced rows of at most `MOST_COLUMNS`."""
     (width, height), rows = PANEL_INCHES, -(-count // MOST_COLUMNS)
     columns = -(-count // rows)
     figure = Figure(figsize=(columns * width, rows * height), layout=ConstrainedLayoutEngine(wspace=0.05))

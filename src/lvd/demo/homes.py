@@ -1,4 +1,4 @@
-"""The demo: homes in six towns, one of them noisy, and what LVD and split conformal make of them."""
+"""The demo: homes in six towns, one of them noisy, as seen by LVD and split conformal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOISY, NOISE_RATIO = "Easton", 6.5
 AREAS = {"homes": (40.0, 200.0), "mansions": (240.0, 300.0)}
 MANSIONS = "mansions"
 SHOWN_ROWS = 40
-"""How many homes of each place the picture shows."""
+"""How many homes per place the figure shows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class Homes:
 
 
 def make_homes(n_rows: int, rng: np.random.Generator, kind: str = "homes") -> Homes:
-    """Prices scatter more in one town, whose mean price is like that of the others."""
+    """Make homes whose prices scatter more in one town, although its mean price is like that of the others."""
     town = rng.integers(len(TOWNS), size=n_rows)
     area, age = rng.uniform(*AREAS[kind], size=n_rows), rng.uniform(0.0, 100.0, size=n_rows)
     noise = 6.0 * np.where(town == TOWNS.index(NOISY), NOISE_RATIO, 1.0)
@@ -54,7 +54,7 @@ def make_homes(n_rows: int, rng: np.random.Generator, kind: str = "homes") -> Ho
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What methods around one network say of homes that none of them has seen; intervals and `known` by method."""
+    """What methods around one network predict for unseen homes; intervals and `known` by method."""
 
     homes: Homes
     y_pred: Float[NDArray, "n"]
@@ -64,7 +64,7 @@ class Outcome:
     """Why the interval of a home in the noisy town is so wide."""
 
     def among(self, rows: Bool[NDArray, "n"], method: str) -> Among:
-        """How a method does on some of the homes; the median width counts infinite intervals too."""
+        """A method's results on some of the homes; the median width includes infinite intervals."""
         intervals = self.intervals[method][rows]
         return Among(
             int(rows.sum()),
@@ -94,7 +94,7 @@ class Among:
 
 
 def fit_and_ask(names: tuple[str, ...] = (LVD, SPLIT), *, progress: Progress = silent) -> Outcome:
-    """Train one network, put the methods around it, and ask them about the test rows."""
+    """Train one network, fit the methods around it, and predict the test rows."""
     rng = np.random.default_rng(SEED)
     train, calib, test = (make_homes(SIZES[part], rng) for part in ("train", "calib", "test"))
     mansions = make_homes(SIZES[MANSIONS], rng, MANSIONS)
@@ -122,11 +122,11 @@ def fit_and_ask(names: tuple[str, ...] = (LVD, SPLIT), *, progress: Progress = s
 
 
 def run_demo(out: Path, *, progress: Progress = silent) -> tuple[Outcome, tuple[Path, ...]]:
-    """Train, calibrate, and write a picture and a table of intervals into the folder `out`."""
+    """Train, calibrate, and write a figure and a table of intervals to the folder `out`."""
     picture, table = out / "homes.png", out / "intervals.csv"
     with refusing(out):
         out.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=out).close()  # a folder that takes no files is refused before the work
+        tempfile.TemporaryFile(dir=out).close()  # fail before the work if the folder is not writable
     outcome = fit_and_ask(progress=progress)
     with refusing(out):
         save_figure(homes_figure(outcome), picture)
@@ -136,7 +136,7 @@ def run_demo(out: Path, *, progress: Progress = silent) -> tuple[Outcome, tuple[
 
 
 def demo_lines(outcome: Outcome) -> list[str]:
-    """What the table says, in plain words; every figure is computed."""
+    """The results in plain words; every figure is computed."""
     noisy, others, mansions = outcome.places().values()
     in_town, elsewhere = (outcome.among(rows, LVD) for rows in (noisy, others))
     split = outcome.among(noisy | others, SPLIT)
@@ -153,7 +153,7 @@ def demo_lines(outcome: Outcome) -> list[str]:
 
 
 def interval_table(outcome: Outcome) -> pa.Table:
-    """One line per method and test home."""
+    """One row per method and test home."""
     return pa.concat_tables(
         pa.table(
             {

@@ -1,15 +1,15 @@
-"""Gaussian weights ``exp(-||u - v||^2 / h^2)`` over rows in blocks, compiled for the CPU: their sums and quantiles,
-and the gradient by which a kernel is learned; and the projection of embeddings.
+"""Gaussian weights ``exp(-||u - v||^2 / h^2)`` of rows in blocks, compiled for the CPU: their sums and quantiles,
+the gradient for learning a kernel, and the projection of embeddings.
 
-Squared distances are sums of squared **differences**, so nothing cancels: in float64 they are those of the oracle
-but for the order of summation, in float32 they err by a few roundings of the coordinates. Rows are stored in blocks
-of ``(components, rows)``, so that one row after the other is the innermost, vectorised loop; for many queries among
-few rows it is one query after the other.
+Squared distances are sums of squared **differences**, so nothing cancels: in float64 they equal the oracle's up
+to the order of summation, in float32 they are off by a few roundings of the coordinates. Rows are stored in
+blocks of ``(components, rows)``, so that the innermost, vectorised loop runs over rows; for many queries among
+few rows it runs over queries.
 
-Functions here release the interpreter's lock and start no threads: the caller cuts the queries into chunks. They
-are compiled when first used, which is announced, and kept on disk: beside this file, or, where that cannot be
-written, in the user's cache (``NUMBA_CACHE_DIR`` names another folder). What is kept is compiled again when this
-file changes, and only then: so they are all here.
+Functions here release the interpreter lock and start no threads: the caller splits the queries into chunks. They
+are compiled on first use, with a notice, and cached on disk: beside this file or, if that is not writable, in the
+user's cache (``NUMBA_CACHE_DIR`` names another folder). Numba recompiles them only when this file changes, so
+they are all here.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from numba import njit, types
 from numba.core import event
 from numba.extending import intrinsic, overload
 
-from lvd._checked import ArrayCheck, MisfitError, Sizes, checked
 from lvd._progress import announce_compiling
 from lvd._typing import Float, NDArray
+from lvd._validation import ArrayCheck, MisfitError, Sizes, checked
 
 BLOCK_BYTES, WHOLE, STRETCH = 20 * 1024, 64, 16
-"""Blocks of so many bytes stay in the first-level cache, with what is computed of them; they have a multiple of 64
-rows, 512 of ten coordinates in float32. A search adds up 16 of these at a time."""
+"""Blocks of this many bytes stay in the first-level cache with their results; they hold a multiple of 64 rows,
+512 with ten coordinates in float32. A search adds up 16 of them at a time."""
 TEN, STRIDE = 10, 5
-"""Coordinates are processed ten at a time, and filled up with zeros; factors of a projection five at a time."""
+"""Coordinates are processed ten at a time, padded with zeros; factors of a projection five at a time."""
 PAGE = 4096
-"""Rows and their weights begin at multiples of this many bytes. Elsewhere reads cross lines of the cache; and where
-weights are written less than 256 bytes ahead of where rows are read, as far as the last twelve bits of addresses
-tell, the processor waits to see whether they are the same."""
+"""Rows and their weights are aligned to this many bytes. Otherwise reads cross cache lines; and if weights are
+written less than 256 bytes ahead of where rows are read, judging by the last twelve bits of the addresses, the
+processor stalls to check whether they overlap (4K aliasing)."""
 TILE_QUERIES, MANY_QUERIES, LARGE = 16, 128, 2**20
-"""So many queries are held against a block while it is in the first-level cache, and more, where the rows are so
-many numbers that each block comes from main memory."""
+"""This many queries are processed per block while it is in the first-level cache; more if the rows are so many
+numbers that each block comes from main memory."""
 LANES, MOST_LANES, KEPT = 16, 512, 2**17
-"""Queries beside each other come in sixteens, at most 512, and fewer where more weights than this would be kept."""
+"""Lanes of queries come in sixteens, at most 512, and fewer if more weights than this would have to be kept."""
 LOG2_E = 1.4426950408889634
 EXP2_SINGLE = (
     0.6931472149680279, 0.24022652782887737, 0.05550310551013797, 0.009617692972993062, 0.0013406643902351759,
@@ -51,28 +51,28 @@ EXP2_DOUBLE = (
     0.6931471805585506, 0.24022650695813708, 0.05550410873971224, 0.009618129159172244, 0.0013333547331461977,
     0.0001540345603665657, 1.5258493063907014e-05, 1.3255182784592006e-06, 9.16811938851594e-08,
 )  # fmt: skip
-"""Of the polynomials for ``2^t``, |t| <= 1/2, by Remez' algorithm; their relative errors are 2.6e-9 and 7.8e-14,
-which is little beside what sums of many weights err by."""
+"""Coefficients of the polynomials for ``2^t``, |t| <= 1/2, by the Remez algorithm; their relative errors, 2.6e-9
+and 7.8e-14, are small compared with those of sums of many weights."""
 FAST = {"contract", "nsz", "reassoc"}
 """Sums may be reordered and fused; infinity and NaN keep their meaning, and quotients their last digit."""
 LEAST_TOTAL = 1e-280
-"""Below this total weight, weights matter that do not count even in float64; the oracle has them."""
+"""Below this total weight, even weights that underflow in float64 matter; the oracle keeps them."""
 FAINT = 1e-20
-"""Where all weights together are less, float32 does not give their moments."""
+"""Below this total weight, float32 cannot provide the moments."""
 FARTHEST = 500.0
-"""Queries farther from the centre of the rows, in bandwidths, are not for float32: exponents of up to 87 would err
-by more than the 1% that the bound leaves for its second order."""
+"""Queries farther from the centre of the rows, in bandwidths, need float64: errors of exponents up to 87 would
+exceed the 1% that the bound allows for second-order terms."""
 SINGLE = 1e-10
-"""Float32 has a larger unit roundoff than this, float64 a smaller one."""
+"""A threshold between the unit roundoffs of float32 and float64."""
 ROUNDING = {np.dtype(np.float32): (2.0**-24, 2.0**-125), np.dtype(np.float64): (2.0**-53, 2.0**-1020)}
-"""The unit roundoff, and below which a weight counts as 0."""
+"""The unit roundoff, and the weight below which weights count as 0."""
 
 
 class Blocks(NamedTuple):
     """Rows in blocks: their coordinates, likelihood ratios and precisions ``1 / h^2``; the last two may be empty.
 
-    Past the last row ratios are 0, precisions 1 and coordinates infinite. A `centre` was taken off the
-    coordinates. `unit` is the roundoff of their precision, and weights below `underflow` count as 0.
+    Padding rows have ratio 0, precision 1 and infinite coordinates. The `centre` has been subtracted from the
+    coordinates. `unit` is the unit roundoff of their type, and weights below `underflow` count as 0.
     """
 
     points: Float[NDArray, "b c w"]
@@ -92,7 +92,7 @@ SINGLE_BLOCKS, DOUBLE_BLOCKS = (
 
 
 def check_blocks(blocks: Any, sizes: Sizes) -> None:
-    """Blocks that loops stay inside of, in either precision."""
+    """Check blocks in either precision, so that loops stay within bounds."""
     if not isinstance(blocks, Blocks) or not isinstance(blocks.n_rows, int):
         raise MisfitError("Blocks")
     single = isinstance(blocks.points, np.ndarray) and blocks.points.dtype == np.float32
@@ -106,7 +106,7 @@ def check_blocks(blocks: Any, sizes: Sizes) -> None:
 
 
 def check_single_blocks(blocks: Any, sizes: Sizes) -> None:
-    """The same in float32."""
+    """The same for float32."""
     check_blocks(blocks, sizes)
     if blocks.points.dtype != np.float32:
         raise MisfitError("Blocks in float32")
@@ -118,7 +118,7 @@ def make_blocks(
     ratios: Float[NDArray, "m"] | None = None,
     precisions: Float[NDArray, "m"] | None = None,
 ) -> Blocks:
-    """Lay rows out in blocks: in float32 around a centre, near which it keeps more digits, else in float64."""
+    """Lay rows out in blocks: in float32 around a centre, which keeps more digits, else in float64."""
     n_rows, k = points.shape
     dtype = np.dtype(np.float64 if centre is None else np.float32)
     n_bytes = dtype.itemsize * (k + -k % TEN)  # of a row
@@ -144,14 +144,14 @@ def make_blocks(
 
 
 def _on_pages(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray:
-    """An array that begins at a page."""
+    """An array that starts at a page boundary."""
     memory = np.empty(math.prod(shape) * dtype.itemsize + PAGE, np.uint8)
     begin = -memory.ctypes.data % PAGE
     return memory[begin : len(memory) - PAGE + begin].view(dtype).reshape(shape)
 
 
 def in_blocks(columns: Sequence[Float[NDArray, "m"]], blocks: Blocks) -> Float[NDArray, "c b w"]:
-    """Values of the rows laid out as these are, 0 past the last one."""
+    """Values of the rows in the same layout, with padding 0."""
     n_blocks, _, width = blocks.points.shape
     laid = np.zeros((len(columns), n_blocks, width))
     for column, row in zip(columns, laid, strict=True):
@@ -160,7 +160,7 @@ def in_blocks(columns: Sequence[Float[NDArray, "m"]], blocks: Blocks) -> Float[N
 
 
 def _can_cache() -> bool:
-    """Whether numba finds a folder for compiled code; without one it refuses to promise a cache."""
+    """Whether numba finds a folder for compiled code; without one it raises an error if a cache is requested."""
     try:
         njit(cache=True)(lambda: None)
     except RuntimeError:
@@ -169,13 +169,13 @@ def _can_cache() -> bool:
 
 
 class FirstUse(event.Listener):
-    """Reports once that compiling begins, to the listener or to a terminal; cached code reports nothing."""
+    """Reports the start of compilation once, to the listener or the terminal; cached code reports nothing."""
 
     said = False
 
     def on_start(self, begun: Any) -> None:
-        """Called by numba when it compiles something; what is not lvd's is not announced."""
-        module = begun.data["dispatcher"].py_func.__module__ or ""  # code made by exec has none
+        """Called by numba when it compiles something; only lvd's own code is announced."""
+        module = begun.data["dispatcher"].py_func.__module__ or ""  # code made by exec has no file
         if self.said or not module.startswith("lvd."):
             return
         self.said = True
@@ -190,8 +190,9 @@ OPTIONS: dict[str, Any] = {
     "nogil": True, "cache": _can_cache(), "fastmath": FAST, "error_model": "numpy",
 }  # fmt: skip
 PART: dict[str, Any] = {"inline": "always", **OPTIONS}
-"""Of functions that others here call. Handing the blocks over takes as long as weighing a few rows; and one that
-sums by itself would do so in another order in the process that compiled it than in those that read the cache."""
+"""For functions that others here call: always inlined. Passing blocks takes as long as weighing a few rows, and a
+separate function that sums would do so in another order in the process that compiled it than in those that read
+the cache."""
 
 
 @intrinsic
@@ -213,11 +214,11 @@ def _number_of(_context, bits):
 
 
 ALONE = {"fastmath": {"contract", "nsz"}}
-"""Of functions in which sums may not be reordered."""
+"""For functions in which sums must not be reordered."""
 
 
 def halvings(distance: float, factor: float) -> float:
-    """How often a weight is halved: the squared distance times the factor, up to where 2 to minus it is 0."""
+    """How often a weight is halved: the squared distance times the factor, capped where ``2^-x`` is 0."""
     raise NotImplementedError("compiled code only")
 
 
@@ -229,17 +230,17 @@ def _halvings(distance, factor):
 
 
 def exp2_minus(x: float) -> float:
-    """``2^-x`` of what :func:`halvings` gives, in the precision of x."""
+    """``2^-x`` for the result of :func:`halvings`, in the precision of x."""
     raise NotImplementedError("compiled code only")
 
 
 @overload(exp2_minus, jit_options=ALONE)
 @no_type_check
 def _exp2_minus(x):
-    """A power of two times a polynomial on the half octaves around 1, that of least relative error with p(0) = 1.
+    """A power of two times a polynomial on the half octaves around 1, the minimax one with p(0) = 1.
 
-    Taking x off `round_to`, then that off again, rounds to a whole number, whose bits are then the last of the
-    difference, behind the bias of exponents. At the most halvings the power of two has no bits, which makes it 0.
+    Computing ``round_to - x`` rounds to an integer, which becomes the low bits of the difference, offset by the
+    exponent bias. At the largest number of halvings the bits of the power of two are all 0, so it is 0.
     """
     if x == types.float32:
         round_to, digits = np.float32(1.5 * 2.0**23 + 127.0), np.int32(23)
@@ -267,14 +268,14 @@ def _exp2_minus(x):
 
 
 def square_distance(points: Any, block: int, d: int, j: int, *query: float) -> float:
-    """The squared distance of row j of a block of points in ten coordinates, from number d on."""
+    """The squared distance to row j of a block in ten coordinates, starting at coordinate d."""
     raise NotImplementedError("compiled code only")
 
 
 @overload(square_distance, jit_options=ALONE)
 @no_type_check
 def _square_distance(points, block, d, j, q0, q1, q2, q3, q4, q5, q6, q7, q8, q9):
-    """Two sums of five are ready sooner than one of ten."""
+    """Two sums of five have less latency than one of ten."""
 
     def compute(points, block, d, j, q0, q1, q2, q3, q4, q5, q6, q7, q8, q9):
         d0, d1 = q0 - points[block, d, j], q1 - points[block, d + 1, j]
@@ -292,9 +293,9 @@ def _square_distance(points, block, d, j, q0, q1, q2, q3, q4, q5, q6, q7, q8, q9
 @njit(**OPTIONS)
 @no_type_check
 def project(rows, mean, factors, result):
-    """``result = (rows - mean) factors^T``, in which a row's numbers do not depend on the rows beside it.
+    """``result = (rows - mean) factors^T``, where a row's result does not depend on the other rows.
 
-    Two rows are held against five factors at a time, the last ones of either as often as it takes.
+    Two rows are multiplied with five factors at a time; the last of either are repeated to fill up.
     """
     n_components, width = factors.shape
     centred, chosen = np.empty((2, width)), np.empty(STRIDE, np.int64)
@@ -328,7 +329,7 @@ def project(rows, mean, factors, result):
 @njit(**PART)
 @no_type_check
 def row_on_a_page(blocks):
-    """Memory for the weights of a block, as one row."""
+    """Memory for the weights of a block, shaped as one row."""
     width, itemsize = blocks.points.shape[2], blocks.points.itemsize
     memory = np.empty(width + PAGE // itemsize, blocks.points.dtype)
     begin = -memory.ctypes.data % PAGE // itemsize
@@ -338,7 +339,7 @@ def row_on_a_page(blocks):
 @njit(**PART)
 @no_type_check
 def around_centre(points, i, blocks, queries, number):
-    """Write point i as a query, as the blocks hold rows: around their centre, in their precision."""
+    """Write point i as a query in the coordinates of the blocks: centred, in their precision."""
     for d in range(points.shape[1]):
         queries[number, d] = points[i, d] - blocks.centre[d]
     for d in range(points.shape[1], queries.shape[1]):
@@ -348,7 +349,7 @@ def around_centre(points, i, blocks, queries, number):
 @njit(**PART)
 @no_type_check
 def queries_together(blocks):
-    """How many queries are held against a block at a time."""
+    """How many queries are processed per block at a time."""
     return TILE_QUERIES if blocks.points.size <= LARGE else MANY_QUERIES
 
 
@@ -377,9 +378,9 @@ def square_distances(queries, i, points, block, distances, row):
 def weigh(queries, i, precision, blocks, block, weights):
     """The weights of a block's rows for query i, into the one row of `weights`.
 
-    Returns the sum of weights times exponents ``||u - v||^2 / h^2``; rows so far that their weight is 0 count
-    nothing. Arrays come whole, with the numbers of what is meant: a slice is counted by its users, which takes as
-    long as a few rows. Distances have a loop of their own: processors foresee less of a longer one.
+    Returns the sum of weights times exponents ``||u - v||^2 / h^2``, without rows so far away that their weight
+    is 0. Arrays are passed whole with indices, since reference counting a slice takes as long as a few rows.
+    Distances have their own loop: processors look less far ahead in a longer one.
     """
     width, factor = weights.shape[1], weights.dtype.type(LOG2_E * precision)
     spread = weights.dtype.type(0)
@@ -434,7 +435,7 @@ def sums_over_blocks(points, precisions, blocks, values, result):
 @njit(**PART)
 @no_type_check
 def weigh_others(queries, i, own, blocks, block, weights):
-    """The weights of a block's rows for query i, which is row number `own`: to itself its weight is 0."""
+    """The weights of a block's rows for query i, which is row `own`: its weight to itself is 0."""
     weigh(queries, i, 1.0, blocks, block, weights)
     place = own - block * weights.shape[1]
     if 0 <= place < weights.shape[1]:
@@ -474,7 +475,7 @@ def add_neighbors(queries, own, blocks, y, sums):
 @njit(**OPTIONS)
 @no_type_check
 def add_pulls(queries, own, blocks, y, slope, offset, on_queries, on_rows):
-    """Add ``w_ij (slope_i y_j + offset_i) (p_i - p_j)`` to what pulls at p_i, and its negative at p_j."""
+    """Add ``w_ij (slope_i y_j + offset_i) (p_i - p_j)`` to the gradient at p_i, and its negative to that at p_j."""
     width = y.shape[1]
     weights = row_on_a_page(blocks)
     for block in range(len(y)):
@@ -494,7 +495,7 @@ def add_pulls(queries, own, blocks, y, slope, offset, on_queries, on_rows):
 @njit(**PART)
 @no_type_check
 def sum_reaches(distances, n_blocks, factor, wanted):
-    """Whether ``sum_j 2^(-factor d_j)`` over so many blocks is what is wanted or more."""
+    """Whether ``sum_j 2^(-factor d_j)`` over this many blocks is at least `wanted`."""
     total = 0.0
     for block in range(n_blocks):
         part = distances.dtype.type(0)
@@ -517,10 +518,10 @@ def sum_reaches(distances, n_blocks, factor, wanted):
 @njit(**OPTIONS)
 @no_type_check
 def smallest_bandwidths(points, blocks, precisions, wanted, grid, result):
-    """The first of a `grid` of bandwidths, ascending, with which the weights of all rows sum to what is wanted.
+    """The first of an ascending `grid` of bandwidths at which the weights of all rows sum to at least `wanted`.
 
-    Where none does, the last. `precisions` are ``1 / h^2``; the rows' distances are computed once. A quarter of the
-    blocks guess where in the grid the answer is, and steps of growing length from there find it.
+    If there is none, the last. `precisions` are ``1 / h^2``; the rows' distances are computed once. A quarter of
+    the blocks gives a guess, from which steps of growing length search the grid.
     """
     n_blocks, n_components, width = blocks.points.shape
     dtype, last = blocks.points.dtype, len(grid) - 1
@@ -554,9 +555,9 @@ def smallest_bandwidths(points, blocks, precisions, wanted, grid, result):
 @njit(**PART)
 @no_type_check
 def _accumulate(query, precision, blocks, ratios, weights, kernel, reached):
-    """The kernel around a query at all rows, and the sums of ratios times kernel up to each row, in their order.
+    """The kernel around a query at all rows, and the cumulative sums of ratios times kernel, in the rows' order.
 
-    So sums of the same numbers are the same to the bit, for whomever they are.
+    Used by all callers, so that sums of the same numbers are equal bit for bit.
     """
     reached[0] = total = 0.0
     for block in range(len(blocks.points)):
@@ -580,7 +581,7 @@ def _accumulate(query, precision, blocks, ratios, weights, kernel, reached):
 @njit(**OPTIONS)
 @no_type_check
 def sums_below(points, precisions, blocks, ratios, n_below, below, total):
-    """For each point the weight of the first `n_below` rows around it, and that of all; precisions may be none."""
+    """For each point the weight of the first `n_below` rows, and that of all rows; precisions may be empty."""
     weights = row_on_a_page(blocks)
     query = np.zeros((1, blocks.points.shape[1]), weights.dtype)
     kernel, reached = np.empty(blocks.n_rows), np.empty(blocks.n_rows + 1)
@@ -611,8 +612,8 @@ def find_calibrated_ranks(
 ):
     """``k* = max{k : S(k) < level}`` of :class:`lvd.calibration.guarantees.Standing`, m for +inf.
 
-    `around` are the rows as `blocks`, with the precisions of their own kernels, if these have any. S does not
-    decrease, so bisection finds k*: what each row adds to S(k) is added up for a dozen k, and nothing is sorted.
+    `around` are the same rows with the precisions of their own kernels, if any. S does not decrease, so bisection
+    finds k*: it adds up each row's share of S(k) for a dozen k, without sorting.
     """
     m, weights = blocks.n_rows, row_on_a_page(blocks)
     query = np.zeros((1, blocks.points.shape[1]), weights.dtype)
@@ -667,15 +668,16 @@ def find_calibrated_ranks(
 @njit(**OPTIONS)
 @no_type_check
 def find_ranks(points, above, below, precisions, blocks, largest, levels, values, ranks, certain, moments):
-    """Fill `ranks` (n, l), -1 for -inf and n_rows for +inf, `certain` (n,) and, where wanted, `moments` (n, 3).
+    """Fill `ranks` (n, l), -1 for -inf and n_rows for +inf, `certain` (n,) and, if requested, `moments` (n, 3).
 
-    A level l is reached at rank r when ``g = (1 - l) (B + C_r) - l (T - C_r + A)`` is at least 0: C_r is the weight
-    of the first rows up to r, T that of all rows, A and B the masses at +inf and -inf. A weight of exponent x errs
-    by at most ``w (c0 + c1 x)``, so g errs by at most ``E = (1 - l) e(C_r) + l e(T - C_r)``, where e sums these
-    errors. The rank is certain if ``g >= E`` there and ``g < -E`` one row before.
+    Level l is reached at rank r if ``g = (1 - l) (B + C_r) - l (T - C_r + A)`` is at least 0: C_r is the weight
+    of the first rows up to r, T that of all rows, A and B the masses at +inf and -inf. A weight w with exponent x
+    has an error of at most ``w (c0 + c1 x)``, so g has one of at most ``E = (1 - l) e(C_r) + l e(T - C_r)``,
+    where e sums these errors. The rank is certain if ``g >= E`` there and ``g < -E`` one row before.
 
-    `above`, `below` and `precisions` are empty where they are 1, 0 and 1. `largest` are the rows' largest precision
-    and likelihood ratio. The moments are the sums of w, w^2 and w v, the `values` v in blocks, which may be none.
+    `above`, `below` and `precisions` are empty if they are 1, 0 and 1 throughout. `largest` are the rows' largest
+    precision and likelihood ratio. The moments are the sums of w, w^2 and w v, with the `values` v in blocks,
+    possibly none.
     """
     n_blocks, n_components, width = blocks.points.shape
     together, weights = min(queries_together(blocks), len(points)), row_on_a_page(blocks)
@@ -736,11 +738,11 @@ def find_ranks(points, above, below, precisions, blocks, largest, levels, values
 @njit(**OPTIONS)
 @no_type_check
 def find_ranks_among_few(points, above, below, precisions, blocks, largest, levels, ranks, certain):
-    """Fill what :func:`find_ranks` does, for many queries among few rows without bandwidths of their own.
+    """The same as :func:`find_ranks`, for many queries among few rows without their own bandwidths.
 
-    Queries, not rows, are beside each other in the innermost loops, so that nothing is summed across; all weights
-    are kept. The errors of all of them count on both sides of a rank, and instead of the sum of weights times
-    exponents its bound by Jensen's inequality, ``T log(R / T)``, where R is the sum of all likelihood ratios.
+    The innermost loops run over queries, so that no loop sums across lanes; all weights are kept. The errors of
+    all weights count on both sides of a rank, and the sum of weights times exponents is replaced by its bound ``T
+    log(R / T)`` from Jensen's inequality, where R is the sum of all likelihood ratios.
     """
     n_padded, dtype = -(-blocks.n_rows // STRETCH) * STRETCH, blocks.points.dtype
     n_lanes = -(-min(len(points), MOST_LANES, max(1, KEPT // n_padded)) // LANES) * LANES
@@ -793,7 +795,8 @@ def find_ranks_among_few(points, above, below, precisions, blocks, largest, leve
 @njit(**PART)
 @no_type_check
 def _weigh_lanes(rows, lanes, factors, ratios, weights):
-    """The weights of all rows for the queries in lanes: each row is the query here, and the lanes are a block."""
+    """The weights of all rows for the queries in lanes: rows play the part of queries, and the lanes that of a
+    block."""
     for row in range(len(weights)):
         square_distances(rows, row, lanes, 0, weights, row)
         for lane in range(weights.shape[1]):
@@ -807,7 +810,7 @@ def _weigh_lanes(rows, lanes, factors, ratios, weights):
 @njit(**PART)
 @no_type_check
 def _sum_stretches(weights, reached):
-    """The sums of weights up to the end of each stretch, four at a time in their own precision."""
+    """The cumulative weights at the end of each stretch, summed four at a time in their own precision."""
     for stretch in range(len(reached)):
         for lane in range(weights.shape[1]):
             reached[stretch, lane] = reached[stretch - 1, lane] if stretch else 0.0
@@ -822,7 +825,7 @@ def _sum_stretches(weights, reached):
 @njit(**PART)
 @no_type_check
 def _count_below(reached, wanted, counts):
-    """In how many stretches, but the last, less is reached than is wanted."""
+    """The number of stretches, except the last, at whose end the weight is below `wanted`."""
     for lane in range(len(wanted)):
         counts[lane] = 0
     for stretch in range(len(reached) - 1):
@@ -833,9 +836,9 @@ def _count_below(reached, wanted, counts):
 @njit(**PART)
 @no_type_check
 def _row_in_lane(weights, reached, lane, stretch, wanted):
-    """The row at which a query's weights reach what is wanted, and the weight before it.
+    """The row at which a query's weights reach `wanted`, and the weight before it.
 
-    It is -1 where nothing is wanted, and past the last row where all weights together are less.
+    The row is -1 if `wanted` is not positive, and past the last row if all weights together are less.
     """
     if wanted <= 0.0:
         return -1, 0.0
@@ -861,7 +864,7 @@ def _sum(weights, row):
 @njit(**PART)
 @no_type_check
 def _sum_by_fours(weights):
-    """The sum of weights, four at a time in their own precision, and these sums in float64."""
+    """The sum of weights: four at a time in their own precision, then in float64."""
     total, quarter = 0.0, weights.shape[1] // 4
     for j in range(quarter):
         total += np.float64(
@@ -888,11 +891,11 @@ def _add_moments(weights, values, block, moments, i):
 @njit(**PART)
 @no_type_check
 def _first_block(sums, spreads, row, totals, wanted, level, errors):
-    """The block in which the weights reach what is wanted, or how many there are, the weight before it, and E.
+    """The block in which the weights reach `wanted`, or the number of blocks, the weight before it, and E.
 
-    All of that block counts on both sides, so that E holds wherever in it the rank is: its weights are the same
-    when they are computed again, as nothing in them is summed in another order. Spreads of a block are sums of
-    float32, which the last term is for.
+    All of that block counts on both sides, so E holds wherever in it the rank is; recomputed weights are the
+    same, as nothing in them is summed in another order. The last term is for the spreads of blocks, which are
+    float32 sums.
     """
     n_blocks = sums.shape[1]
     block, weight, spread = 0, 0.0, 0.0
@@ -910,7 +913,7 @@ def _first_block(sums, spreads, row, totals, wanted, level, errors):
 @njit(**PART)
 @no_type_check
 def _place(weights, wanted, weight):
-    """Where in a block the weights reach what is wanted, and the weight before it."""
+    """The position in a block at which the weights reach `wanted`, and the weight before it."""
     place, width = 0, weights.shape[1]
     while place < width - STRETCH:
         stretch = 0.0
@@ -929,22 +932,23 @@ def _place(weights, wanted, weight):
 @njit(**PART)
 @no_type_check
 def _gap(reached, total, masses, level):
-    """How far the level is exceeded where so much weight is reached."""
+    """By how much the level is exceeded at this cumulative weight."""
     return (1.0 - level) * (masses[1] + reached) - level * (total - reached + masses[0])
 
 
 @njit(**PART)
 @no_type_check
 def _errors(points, row, precision, blocks, largest):
-    """c0 and c1 of :func:`find_ranks`, and how much all sums may err by beside, relative to all mass and absolute.
+    """c0 and c1 of :func:`find_ranks`, and the further error of all sums, relative to the total mass and absolute.
 
-    Let u be the unit roundoff and x the exponent of a weight. Rounding the differences of coordinates costs
-    ``2 u x``. In the sum of ten squares none is rounded more than 6 times, and once more for each further square;
-    precisions and the factor of base 2 cost ``4 u x``. The exponential costs 3 u, a likelihood ratio 2 u, a sum of
-    four weights 3 u, and the polynomial of float64 700 u more. In float32 the coordinates q and p themselves are
-    rounded: of a query Q away from the centre, in bandwidths, ``|p| <= Q + sqrt(x)``, which costs
-    ``2 u sqrt(x) (2 Q + sqrt(x)) <= 2 u Q (1 + x) + 2 u x``. Q counts what taking the centre off lost. Sums of m
-    weights, in whatever order, err by ``m u`` of float64. The oracle's exponents err by ``(k + 5) u x`` of float64.
+    Let u be the unit roundoff and x the exponent of a weight. Rounding the differences of coordinates costs ``2 u
+    x``. In the sum of ten squares none is rounded more than 6 times, plus once for each further square;
+    precisions and the factor of base 2 cost ``4 u x``. The exponential costs 3 u, a likelihood ratio 2 u, a sum
+    of four weights 3 u, and the float64 polynomial another 700 u. In float32 the coordinates q and p themselves
+    are rounded: for a query at distance Q from the centre, in bandwidths, ``|p| <= Q + sqrt(x)``, which costs ``2
+    u sqrt(x) (2 Q + sqrt(x)) <= 2 u Q (1 + x) + 2 u x``. Q includes what subtracting the centre lost. Sums of m
+    weights, in any order, have errors of ``m u`` in float64. The oracle's exponents have errors of ``(k + 5) u
+    x`` in float64.
     """
     far, away, polynomial = 0.0, 0.0, 720.0
     if blocks.unit > SINGLE:

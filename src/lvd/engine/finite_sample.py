@@ -20,7 +20,7 @@ def conformal_quantile(
     ``"finite_sample"``: the ``ceil((m + 1) level)``-th smallest score, +inf when there are not as many. A new
     score, exchangeable with the m, is at most this large with a probability of at least `level`.
     ``"percentile"``: numpy's percentile, which interpolates and knows nothing of the new score, so that it
-    falls short of the level; the paper's MADSplit and CQR figures were made with it.
+    falls short of the level; the paper's MADSplit and CQR figures use it.
     """
     check_choice(quantile, "quantile", QUANTILES)
     if quantile == "percentile":

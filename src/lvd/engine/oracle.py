@@ -1,4 +1,4 @@
-"""The weighted quantile as its definition reads. Every engine is tested against these functions."""
+"""The weighted quantile by its definition. Every engine is tested against these functions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lvd._parallel import chunk_slices
 from lvd._typing import Float, NDArray
 
 ROWS_AT_ONCE = 2**14
-"""Differences of so many rows stay in the cache; how many they are changes no bit."""
+"""Differences of this many rows fit into the cache; the number does not change the result."""
 
 
 def gaussian_weights(
@@ -31,9 +31,9 @@ def weighted_quantile(
 ) -> float:
     """The smallest score at which the cumulative weight reaches `level` (the paper's Eq. 8).
 
-    The query's own weight sits at +inf: its score is not known. So the answer is +inf when the calibration
-    rows together do not carry `level` of the weight, above all when there are none or all weights are zero.
-    Weight `below` sits at -inf, which is the answer when this alone reaches the level.
+    The query's own weight is at +inf, as its score is unknown. So the answer is +inf if the calibration rows
+    together carry less than `level` of the weight, in particular if there are none or all weights are zero.
+    Weight `below` is at -inf, which is the answer if it alone reaches the level.
     """
     order = np.argsort(scores, kind="stable")
     cumulative = below + np.cumsum(weights[order])

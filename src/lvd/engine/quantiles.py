@@ -1,8 +1,9 @@
-"""The one entry to local quantiles: radii, effective sample sizes and local means of many queries in one pass.
+"""The entry point of the engine: radii, effective sample sizes and local means of many queries in one pass, and
+the weighted sums from which bandwidths are chosen.
 
-On the CPU float32 differences come first, with the error bound of :func:`lvd.engine.compiled.find_ranks`. What
-they cannot decide is settled by float64 differences, and what rounding itself decides, such as exact ties, by the
-oracle: the radii are the oracle's to the bit, at every number of rows. On a GPU with Triton
+The CPU starts with float32 differences and the error bound of :func:`lvd.engine.compiled.find_ranks`. Queries
+that these leave undecided are repeated in float64, and those that depend on rounding itself, such as exact ties,
+go to the oracle. So radii equal the oracle's bit for bit, at every number of rows. On a GPU with Triton,
 :mod:`lvd.engine.triton_engine` does the same in fused kernels.
 """
 
@@ -18,32 +19,40 @@ from torch import Tensor
 
 from lvd._parallel import chunk_slices, in_chunks
 from lvd._typing import Bool, Float, Int, NDArray
-from lvd.engine import fused
+from lvd.engine import gpu
+from lvd.engine.gpu import squared_distances
 from lvd.engine.oracle import gaussian_weights, weighted_quantile
-from lvd.engine.sums import squared_distances
 
 SINGLE_ROWS = 100_000
-"""With more rows nearly every query needs float64 in the end, so it starts there."""
+"""With more rows nearly every query ends up in float64, so it starts there."""
 LANE_ROWS, LANE_QUERIES = 2048, 8
-"""Up to so many rows, so many queries or more are answered beside each other."""
+"""With at most this many rows and at least this many queries, the innermost loops run over queries."""
 LARGEST_RATIO = 1e15
-"""Float32 holds likelihood ratios up to here with room to spare."""
+"""Likelihood ratios up to this size fit into float32 with room to spare."""
 GPU_EXACT_ROWS = 32_768
-"""Up to this many rows a GPU settles what float32 cannot decide, which takes at most as long again; above, where it
-may take a hundred times as long, it does so only if asked to, and else takes the wider candidate."""
+"""Up to this many rows a GPU settles in float64 what float32 cannot decide, which at most doubles the time.
+Above, where it may take a hundred times as long, it does so only on request, and otherwise returns the wider
+candidate."""
 GPU_TOLERANCE = 4e-6
-"""Largest relative error of a cumulative weight that float32 may cause on a GPU; queries past it go to float64."""
+"""The largest relative error of a cumulative weight allowed in float32 on a GPU; queries beyond it go to
+float64."""
 GPU_SELF_WEIGHT, LEAST_GPU_SELF_WEIGHT = 1e-6, 1e-12
-"""The smallest own weight of a query that float32 can do there: beside a smaller one, smaller weights matter."""
+"""The smallest own weight of a query that float32 can handle there: the smaller it is, the smaller the weights
+that matter."""
 CHUNK_WEIGHTS = 2**24
+MOST_TRAINING_ROWS = 4096
+GRID = np.geomspace(1.0, 50.0, 40)
+"""The candidate bandwidths."""
+LEAST_LEVEL = 0.9
+"""Lower levels use the bandwidths of this level: the few rows that would make their radii finite are too noisy."""
 NONE, NO_VALUES = np.empty(0), np.empty((0, 0, 0))
 
 
 @dataclass(frozen=True, eq=False)
 class Queries:
-    """Points in scaled coordinates, and, where they are not the usual ones, masses and bandwidths of each.
+    """Points in scaled coordinates, with masses and bandwidths where they differ from the defaults.
 
-    By default mass 1 sits at +inf, the query's own, none at -inf, and the bandwidth is 1.
+    By default the mass at +inf, the query's own, is 1, the mass at -inf is 0 and the bandwidth is 1.
     """
 
     points: Float[Tensor, "n k"]
@@ -63,7 +72,7 @@ class Queries:
 
     @property
     def precisions(self) -> Float[Tensor, "n"]:
-        """``1 / h^2``; by these operations, as a power's last digit depends on how many are taken at a time."""
+        """``1 / h^2``, not computed as a power, whose last digit depends on the length of the array."""
         return torch.ones_like(self.above) if self.bandwidths is None else 1.0 / self.bandwidths.square()
 
     def __getitem__(self, rows: Any) -> Queries:
@@ -76,11 +85,11 @@ class Queries:
 
 @dataclass(frozen=True, eq=False)
 class SortedRows:
-    """Calibration rows in ascending order of their scores, ready for queries.
+    """Calibration rows sorted by score, ready for queries.
 
-    A row i weighs ``w_i exp(-||u - u_i||^2 / h^2)``: `ratios` are the likelihood ratios w, None without shift, and
-    h is the query's bandwidth times, with `bandwidths`, the row's own. `order` tells where each row was before.
-    `exact` asks a GPU to settle all radii, however many rows there are; the CPU always does.
+    Row i has weight ``w_i exp(-||u - u_i||^2 / h^2)``: `ratios` are the likelihood ratios w, None without shift,
+    and h is the query's bandwidth, times the row's own if there are `bandwidths`. `order` holds the rows'
+    original indices. `exact` makes a GPU settle all radii, whatever the number of rows; the CPU always does.
     """
 
     points: Float[Tensor, "m k"]
@@ -109,7 +118,7 @@ class SortedRows:
         return self.scores.shape[0]
 
     def numbered(self, indices: Int[Tensor, "m"]) -> SortedRows:
-        """The same rows, when they are those `indices` of a larger set."""
+        """The same rows, numbered by their `indices` in a larger set."""
         return replace(self, order=indices[self.order])
 
     @cached_property
@@ -124,18 +133,18 @@ class SortedRows:
 
     @cached_property
     def ends(self) -> Float[Tensor, "e"]:
-        """The scores, with +inf at rank m and -inf at rank -1, the last place."""
+        """The scores, followed by +inf at rank m and -inf at rank -1."""
         return torch.cat([self.scores, self.scores.new_tensor([torch.inf, -torch.inf])])
 
     @cached_property
     def on_host(self) -> tuple[NDArray, NDArray, NDArray, NDArray | float]:
-        """Points, scores, likelihood ratios and precisions in the host's memory, for the oracle."""
+        """Points, scores, likelihood ratios and precisions in host memory, for the oracle."""
         points, scores, ratios = (part.cpu().numpy() for part in (self.points, self.scores, self.weights))
         return points, scores, ratios, 1.0 if self.precisions is None else self.precisions.cpu().numpy()
 
     @cached_property
     def single(self) -> Any:
-        """The rows in float32 blocks around the median of each coordinate, which one row far out does not move."""
+        """The rows in float32 blocks, centred at the median of each coordinate, which an outlier does not move."""
         return self._blocks(np.median(self.points.numpy(), axis=0))
 
     @cached_property
@@ -158,7 +167,7 @@ class SortedRows:
 
     @cached_property
     def on_gpu(self) -> Any:
-        """The same rows as the fused GPU kernels read them, a FusedCalibration; its module needs Triton."""
+        """The rows as a FusedCalibration for the fused GPU kernels, whose module needs Triton."""
         from lvd.engine.triton_engine import FusedCalibration, Limits
 
         least_own = max(GPU_SELF_WEIGHT * float(self.largest[1]), LEAST_GPU_SELF_WEIGHT)
@@ -167,18 +176,18 @@ class SortedRows:
 
 
 class LocalSummary(NamedTuple):
-    """What the weights of n queries say; :meth:`LocalConformal.summary` has an example.
+    """The result for n queries; :meth:`LocalConformal.summary` has an example.
 
     Parameters
     ----------
-    radius : the radii, (n,) for one level, (n, L) for a list of them; +inf where too little is known.
-    n_effective : how many equally weighted calibration rows the weights ``w_i`` are worth,
-        ``(sum w_i)^2 / sum w_i^2``, (n,); 0 where all of them vanish. None where it was not asked for.
-    exact : where the radii are certified to be those of exact weights, (n,). All are on the CPU, on a GPU up to
-        32,768 calibration rows, and above that with ``LocalConformal(exact=True)``. Elsewhere a radius may be that
-        of a level higher by 1e-5, never of a lower one.
-    mean : ``sum w_i v_i / sum w_i`` of the values v, (n,); NaN where all weights vanish, for there is none. None
-        where no values were given.
+    radius : the radii, (n,) for one level, (n, L) for a list; +inf where too few similar rows are known.
+    n_effective : the effective sample size ``(sum w_i)^2 / sum w_i^2`` of the weights ``w_i``, (n,); 0 where all
+        of them vanish. None if not requested.
+    exact : whether the radii are certified to be those of exact weights, (n,). On the CPU all are; on a GPU all
+        are up to 32,768 calibration rows, and above that with ``LocalConformal(exact=True)``. Otherwise a radius
+        may be that of a level up to 1e-5 higher, never of a lower one.
+    mean : the weighted mean ``sum w_i v_i / sum w_i`` of the values v, (n,); NaN where all weights vanish. None
+        if no values were given.
     """
 
     radius: Any
@@ -197,21 +206,21 @@ def local_quantile(
 ) -> LocalSummary:
     """The weighted quantile of the rows' scores for each query and level (the paper's Eq. 8).
 
-    With `moments` also Kish's effective sample size ``(sum w)^2 / sum w^2``, 0 where all weights vanish, and with
-    `values`, one for each row in the order of its score, the mean ``sum w v / sum w``.
+    With `moments`, also Kish's effective sample size ``(sum w)^2 / sum w^2``, 0 where all weights vanish; with
+    `values`, one per row in the order of scores, also the mean ``sum w v / sum w``.
     """
     if len(rows) == 0 or len(queries) == 0:
         return _of_nothing(queries, rows, levels)
     if queries.points.device.type == "cpu":
         return _on_cpu(queries, rows, levels, moments=moments, values=values)
     served = rows.bandwidths is None and (queries.bandwidths is None or rows.ratios is None)
-    if served and fused.fuses_on(queries.points.device, queries.points.shape[1]):
+    if served and gpu.fuses_on(queries.points.device, queries.points.shape[1]):
         return _on_gpu(queries, rows, levels, moments=moments, values=values)
     return _from_whole_weights(queries, rows, levels, values=values)
 
 
 def similarities(queries: Queries, rows: SortedRows) -> Float[Tensor, "n m"]:
-    """The kernel of all queries and rows as one float64 matrix, for what block sums cannot give."""
+    """The kernel matrix of all queries and rows in float64, for what block sums cannot provide."""
     distances = squared_distances(queries.points, rows.points)
     if queries.bandwidths is not None:
         distances *= queries.precisions[:, None]
@@ -266,7 +275,7 @@ def _ranks_of(  # noqa: PLR0917
     n_moments: int,
     values: Float[NDArray, "m"] | None,
 ) -> tuple[Int[NDArray, "n l"], Bool[NDArray, "n"], Float[NDArray, "n _"]]:
-    """The ranks in the precision of the blocks, which of them are certain, and, where wanted, moments."""
+    """The ranks in the precision of the blocks, whether each is certain, and the moments if requested."""
     from lvd.engine.compiled import find_ranks, find_ranks_among_few, in_blocks
 
     n, points = len(queries), queries.points.numpy()
@@ -298,7 +307,7 @@ def _on_gpu(
     moments: bool,
     values: Float[Tensor, "m"] | None,
 ) -> LocalSummary:
-    """By the fused kernels; what they leave unsettled by the oracle."""
+    """By the fused kernels; the oracle answers what they leave unsettled."""
     from lvd.engine.triton_engine import Given
 
     # Float32 keeps more digits of centred values.
@@ -319,7 +328,7 @@ def _on_gpu(
 def _from_whole_weights(
     queries: Queries, rows: SortedRows, levels: Float[NDArray, "l"], *, values: Float[Tensor, "m"] | None
 ) -> LocalSummary:
-    """In plain float64 operations, a chunk of queries at a time: for what no fused kernel serves."""
+    """By plain float64 operations on chunks of queries, where no fused kernel applies."""
     wanted = torch.as_tensor(levels, device=rows.scores.device)
     parts = []
     for chunk in chunk_slices(len(queries), max(1, CHUNK_WEIGHTS // len(rows))):
@@ -339,7 +348,7 @@ def _from_whole_weights(
 
 
 def _by_oracle(queries: Queries, rows: SortedRows, levels: Float[NDArray, "l"]) -> Float[Tensor, "n l"]:
-    """The few queries in which even float64 rounding could decide: exact ties, as in a constant kernel."""
+    """For the few queries that even float64 rounding could decide: exact ties, as with a constant kernel."""
     points, scores, ratios, own = rows.on_host
     asked = [
         part.cpu().numpy() for part in (queries.points, queries.precisions, queries.above, queries.below)
@@ -355,3 +364,122 @@ def _by_oracle(queries: Queries, rows: SortedRows, levels: Float[NDArray, "l"]) 
 
     in_chunks(work, len(queries), len(rows), together=1)
     return torch.as_tensor(result, device=rows.scores.device)
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedRows:
+    """Rows with values, for repeated weighted sums."""
+
+    points: Float[Tensor, "m k"]
+    values: Float[Tensor, "m c"]
+
+    def sums(
+        self, queries: Float[Tensor, "n k"], bandwidths: Float[Tensor, "n"] | None = None
+    ) -> Float[Tensor, "n c"]:
+        """The sums in float64, from differences where outlying points would cost the others digits."""
+        precisions = queries.new_ones(len(queries)) if bandwidths is None else bandwidths**-2.0
+        if queries.device.type == "cpu":
+            return self._sums_on_cpu(queries.numpy(), precisions.numpy())
+        sums = []
+        for rows in chunk_slices(len(queries), max(1, CHUNK_WEIGHTS // max(1, len(self.points)))):
+            distances = squared_distances(queries[rows], self.points)
+            sums.append(distances.mul_(-precisions[rows, None]).exp_() @ self.values)
+        return torch.cat(sums)
+
+    @cached_property
+    def _blocks(self) -> Any:
+        from lvd.engine.compiled import in_blocks, make_blocks
+
+        blocks = make_blocks(self.points.numpy())
+        return blocks, in_blocks(list(self.values.T.numpy()), blocks)
+
+    def _sums_on_cpu(
+        self, queries: Float[NDArray, "n k"], precisions: Float[NDArray, "n"]
+    ) -> Float[Tensor, "n c"]:
+        from lvd.engine.compiled import sums_over_blocks
+
+        result = np.empty((len(queries), self.values.shape[1]))
+        in_chunks(
+            lambda rows: sums_over_blocks(queries[rows], precisions[rows], *self._blocks, result[rows]),
+            len(queries),
+            len(self.points),
+        )
+        return torch.from_numpy(result)
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingSample:
+    """A sample of the training rows in scaled coordinates, from which bandwidths are chosen."""
+
+    points: Float[Tensor, "r k"]
+
+    @classmethod
+    def of(cls, training: Float[Tensor, "n k"]) -> TrainingSample:
+        """An evenly spaced sample of the rows."""
+        every = max(1, -(-len(training) // MOST_TRAINING_ROWS))
+        return cls(training[::every].clone(memory_format=torch.contiguous_format))
+
+    @cached_property
+    def blocks(self) -> Any:
+        """The rows as compiled sums take them."""
+        from lvd.engine.compiled import make_blocks
+
+        points = self.points.numpy()
+        return make_blocks(points, np.median(points, axis=0))
+
+    @cached_property
+    def on_gpu(self) -> Any:
+        """The rows as the fused GPU kernel reads them."""
+        from lvd.engine.triton_engine import TrainingPoints
+
+        return TrainingPoints(self.points, GRID)
+
+
+def adaptive_bandwidths(
+    queries: Float[Tensor, "n k"], sample: TrainingSample, *, n_calib: float, level: float, mass: float
+) -> Float[Tensor, "n"]:
+    """The smallest h >= 1 with ``(m / n) sum_j exp(-||u - u_j||^2 / h^2) >= mass level / (1 - level)``.
+
+    Levels below 0.9 count as 0.9. The sum over n training rows, scaled, is the expected weight of m calibration
+    rows; below ``mass = 1`` the radius would be infinite in expectation. Calibration rows are not used, so for a
+    fixed centre this is a fixed kernel with its maximum at the centre, and the local guarantee holds unchanged.
+    """
+    wanted = wanted_weight(len(sample.points), n_calib=n_calib, level=level, mass=mass)
+    if queries.device.type == "cpu":
+        return _by_compiled_sums(queries.numpy(), sample.blocks, wanted)
+    if gpu.fuses_on(queries.device, queries.shape[1]):
+        return sample.on_gpu.bandwidths(queries, wanted)
+    return _by_bisection(queries, sample.points, wanted)
+
+
+def wanted_weight(n_sample: int, *, n_calib: float, level: float, mass: float) -> float:
+    """The total weight of a sample of training rows at which a bandwidth is wide enough."""
+    level = max(level, LEAST_LEVEL)
+    return mass * level / (1.0 - level) * n_sample / n_calib
+
+
+def _by_compiled_sums(queries: Float[NDArray, "n k"], blocks: Any, wanted: float) -> Float[Tensor, "n"]:
+    from lvd.engine.compiled import smallest_bandwidths
+
+    result, precisions = np.empty(len(queries)), GRID**-2.0
+    in_chunks(
+        lambda rows: smallest_bandwidths(queries[rows], blocks, precisions, wanted, GRID, result[rows]),
+        len(queries),
+        8 * blocks.n_rows,
+    )
+    return torch.from_numpy(result)
+
+
+def _by_bisection(
+    queries: Float[Tensor, "n k"], training: Float[Tensor, "r k"], wanted: float
+) -> Float[Tensor, "n"]:
+    """The same by bisecting the grid, with sums over all training rows."""
+    steps, rows = queries.new_tensor(GRID), WeightedRows(training, training.new_ones(len(training), 1))
+    low = torch.zeros(len(queries), dtype=torch.int64, device=queries.device)
+    high = torch.full_like(low, len(GRID) - 1)
+    while bool((low < high).any()):
+        middle = (low + high) // 2
+        enough = rows.sums(queries, steps[middle])[:, 0] >= wanted
+        low, high = torch.where(enough, low, middle + 1), torch.where(enough, middle, high)
+        low = torch.minimum(low, high)
+    return steps[high]

@@ -1,8 +1,8 @@
-"""The GPU engine: the contract of :func:`lvd.engine.local_quantile`, in five launches.
+"""The GPU engine: what :func:`lvd.engine.local_quantile` promises, in five launches.
 
-Queries that float32 cannot decide are settled in float64 on the GPU, in the same sequence of launches: the host
-only learns how many remain in which float64 rounding itself decides. A call of a shape seen before is replayed as
-a CUDA graph, because for a thousand queries launching takes longer than computing; its memory is its own, so calls
+Queries that float32 cannot decide are settled in float64 on the GPU, in the same sequence of launches; the host
+only learns how many remain that depend on float64 rounding itself. A call of a known shape is replayed as a CUDA
+graph, since for a thousand queries launching takes longer than computing; each graph owns its memory, so calls
 take turns.
 """
 
@@ -22,37 +22,37 @@ from torch import Tensor
 
 from lvd._progress import perhaps_compiling
 from lvd._typing import Bool, Float, Int, NDArray
-from lvd.engine import fused
+from lvd.engine import gpu
 from lvd.engine import triton_kernels as kernels
 
 WORKSPACE = 2**28
-"""Bytes of block sums kept at a time; more queries are processed in turn."""
+"""The most bytes of block sums kept at a time; queries beyond that are processed in turn."""
 GRAPH_ELEMENTS, MOMENT_GRAPH_ELEMENTS, MOST_GRAPHS = 2**31, 2**28, 8
-"""Up to this many weights a call repeated in the same shape is replayed, up to fewer where moments are asked for,
-which take more memory; so many shapes are remembered."""
+"""The most weights for which repeated calls of one shape are replayed, fewer with moments, which take more
+memory; and the number of shapes remembered."""
 LARGE_BLOCKS = 16_384
-"""From this many blocks of 128 points on, blocks are eight times as wide."""
+"""With at least this many blocks of 128 points, blocks are eight times as wide."""
 PROGRAMS_PER_PROCESSOR, LEAST_SPAN = 24, 8
 FEW_SPLITS, MOST_SPLITS, EXACT_SPLITS = 32, 512, 256
-"""A kernel is compiled for few and one for many splits."""
+"""One kernel is compiled for few splits and one for many."""
 TENSOR_CORE_GROWTH = 2.0
-"""Three-term tf32 products lose a bit against float32 ones: two mantissas of 11 bits, and no low-by-low term."""
+"""Three-term tf32 products lose one bit against float32: two mantissas of 11 bits, and no low-by-low term."""
 FLOAT32_EPS, FLOAT64_EPS = 2.0**-23, 2.0**-52
 FEW_FAR = 0.01
-"""With a larger share of points whose products float32 does not give well enough, products are float64."""
+"""If float32 products are too inaccurate for a larger share of the points, products are float64."""
 CHOICE_TOLERANCE = 1e-3
-"""Relative errors of sums that do not matter when a bandwidth is chosen, whose neighbours differ by a tenth."""
+"""Relative errors of sums that do not matter for choosing a bandwidth, as neighbouring ones differ by a tenth."""
 LOWEST = -1e30
 """An exponent of weight 0 that, unlike -inf, can be split in two."""
 
 
 def error_growth(n_products: int) -> float:
-    """How many roundings of its terms a sum of so many products may err by."""
+    """The error of a sum of this many products, in roundings of its terms."""
     return max(1.0, 0.25 * math.sqrt(n_products))
 
 
 class Limits(NamedTuple):
-    """When float32 may be used, and whether what it cannot decide is settled; else the wider candidate is used."""
+    """When float32 may be used, and whether to settle what it cannot decide or else use the wider candidate."""
 
     tolerance: float
     least_own: float
@@ -60,8 +60,8 @@ class Limits(NamedTuple):
 
 
 class Given(NamedTuple):
-    """What comes with queries: their masses at +inf, 1 by default, those at -inf, ``1 / h^2``, by default 1 too,
-    and a value for each row. Rows with scales of their own have no bandwidths."""
+    """Optional inputs of queries: their masses at +inf (default 1) and -inf (default 0), ``1 / h^2`` (default 1),
+    and a value for each row. Rows with their own scales have no bandwidths."""
 
     self_weights: Float[Tensor, "n"] | None = None
     below: Float[Tensor, "n"] | None = None
@@ -69,16 +69,16 @@ class Given(NamedTuple):
     values: Float[Tensor, "m"] | None = None
 
     def at(self, rows: slice) -> Given:
-        """For some of the queries."""
+        """The inputs of some of the queries."""
         above, below, precisions = (None if column is None else column[rows] for column in self[:3])
         return Given(above, below, precisions, self.values)
 
 
 class Answer(NamedTuple):
-    """Radii (n, l), and where asked for the effective sample size and the mean of `values` under the weights.
+    """Radii (n, l) and, if requested, the effective sample size and the weighted mean of `values`.
 
-    `exact` says where no rounding could change the radii. `unsettled` are the queries whose radius float64 rounding
-    decides: the caller computes them as the oracle does.
+    `exact` marks radii that no rounding could change. `unsettled` are the queries whose radius depends on float64
+    rounding: the caller passes them to the oracle.
     """
 
     radius: Float[Tensor, "n l"]
@@ -90,7 +90,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class Cut:
-    """How the sums over all points are cut: into blocks of `tiles` x 128, and splits of `span` blocks."""
+    """How sums over all points are divided: into blocks of `tiles` x 128, and splits of `span` blocks."""
 
     tiles: int
     n_blocks: int
@@ -99,7 +99,7 @@ class Cut:
 
     @staticmethod
     def of(n: int, n_points: int, processors: int) -> Cut:
-        """For n queries: enough programs to fill the processors, each with a few blocks to do."""
+        """For n queries: enough programs to fill the processors, each with a few blocks."""
         narrow = triton.cdiv(n_points, 128)
         tiles = 8 if narrow >= LARGE_BLOCKS else 1
         n_blocks = triton.cdiv(narrow, tiles)
@@ -111,7 +111,7 @@ class Cut:
 class FusedCalibration:
     """Calibration points, sorted by score, as the kernels read them, with the graphs of shapes seen before.
 
-    A row weighs ``scale K``; without `scales`, K.
+    A row has weight ``scale K``; without `scales`, K.
     """
 
     def __init__(
@@ -139,9 +139,9 @@ class FusedCalibration:
         norms = shifted.norm(dim=1) / self.stretch
         self.largest_norm = float(norms.max())
         share_far = float((self._product_errors(norms) > limits.tolerance).double().mean())
-        self.double = share_far > FEW_FAR and fused.multiplies_float64(points.device)
+        self.double = share_far > FEW_FAR and gpu.multiplies_float64(points.device)
         if not self.double:
-            # Norms are those of the rounded coordinates: then the rounding moves points, not distances.
+            # Norms of the rounded coordinates, so that rounding moves points, not distances.
             shifted = shifted.float()
         squared = shifted.double().square().sum(1)
         padded = 1024 * triton.cdiv(self.n_points, 1024)
@@ -157,14 +157,14 @@ class FusedCalibration:
         self.plain = scales is None
         self.scales = torch.ones_like(scores) if scales is None else scales
         self.scores = torch.cat([scores, scores.new_full((1,), torch.inf)])
-        # Differences are the oracle's own; its cumulative sum may round at each of m rows.
+        # Differences are those of the oracle; its cumulative sum may round at each of m rows.
         self.exact_margin = FLOAT64_EPS * (self.n_points + 50.0 * self.n_components)
         self.n_blocks = self.cut(1).n_blocks
         self._turn = Lock()
         self._graphs: OrderedDict[tuple[Any, ...], _Replay | None] = OrderedDict()
 
     def __reduce__(self) -> tuple[type[FusedCalibration], tuple[Any, ...]]:
-        """A graph cannot be copied: a copy starts without."""
+        """Graphs cannot be copied: a copy starts without any."""
         return FusedCalibration, self._given
 
     def _product_errors(self, norms: Float[Tensor, "m"]) -> Float[Tensor, "m"]:
@@ -174,7 +174,7 @@ class FusedCalibration:
         return FLOAT32_EPS * (4.0 + self.growth * products)
 
     def answer(self, queries: Float[Tensor, "n k"], levels: Float[NDArray, "l"], given: Given) -> Answer:
-        """Radii at all levels and, with values, what else an Answer holds, from the same pass."""
+        """Radii at all levels and, with values, the rest of an Answer from the same pass."""
         most = max(64, WORKSPACE // (4 * self.n_blocks))
         with torch.cuda.device_of(queries):
             limit = GRAPH_ELEMENTS if given.values is None else MOMENT_GRAPH_ELEMENTS
@@ -200,7 +200,7 @@ class FusedCalibration:
         )  # fmt: skip
 
     def cut(self, n: int) -> Cut:
-        """How the work of n queries is cut."""
+        """How the work of n queries is divided."""
         return Cut.of(n, self.n_points, self.processors)
 
     def _replay(self, queries: Float[Tensor, "n k"], levels: Float[NDArray, "l"], given: Given) -> Answer:
@@ -224,7 +224,7 @@ class FusedCalibration:
 
 
 class Launches:
-    """Memory for n queries, and the launches that fill it."""
+    """Buffers for n queries, and the launches that fill them."""
 
     def __init__(
         self, calibration: FusedCalibration, n: int, levels: Float[Tensor, "l"], *, moments: bool = False
@@ -252,7 +252,7 @@ class Launches:
         self.counters = torch.empty(2, dtype=torch.int32, device=double.device)
 
     def take(self, given: Given) -> None:
-        """Copy what is given; what is not stays what it was at first: 1 at +inf, 0 at -inf, and ``1 / h^2 = 1``."""
+        """Copy the given inputs; the others keep their defaults: 1 at +inf, 0 at -inf, and ``1 / h^2 = 1``."""
         for column, numbers in enumerate(given[:3]):
             if numbers is not None:
                 self.own[:, column] = numbers
@@ -260,7 +260,7 @@ class Launches:
             self.values[: len(given.values)] = given.values
 
     def launch(self, queries: Float[Tensor, "n k"]) -> None:
-        """Enqueue everything; nothing waits."""
+        """Enqueue everything without waiting."""
         for stage in self.stages(queries.contiguous()).values():
             stage()
 
@@ -296,7 +296,7 @@ class Launches:
         }  # fmt: skip
 
     def answer(self, offset: int) -> Answer:
-        """A copy of what the launches left; waits for them only where queries may be left to the caller."""
+        """A copy of the results; waits for the launches only if queries may be left to the caller."""
         n_effective, mean = self.averages.clone() if self.moments else (None, None)
         rest, radius, exact = self.no_indices, self.radius.clone(), self.exact.bool()
         if self.calibration.limits.settle and (n_unsettled := int(self.counters[1])):
@@ -305,7 +305,7 @@ class Launches:
 
 
 class _Replay:
-    """A captured run: its inputs are copied in, its answer copied out; calls on other streams wait for that."""
+    """A captured run: inputs are copied in and the answer is copied out; calls on other streams wait for that."""
 
     def __init__(self, run: Launches, queries: Float[Tensor, "n k"]) -> None:
         self.run, self.queries = run, queries.contiguous().clone()
@@ -325,7 +325,7 @@ class _Replay:
 
 
 class TrainingPoints:
-    """Training rows as the kernel that finds bandwidths reads them, and the ascending bandwidths to choose from."""
+    """Training rows in the layout of the kernel that finds bandwidths, and the ascending candidates."""
 
     def __init__(self, points: Float[Tensor, "r k"], grid: Float[NDArray, "g"]) -> None:
         if len(grid) > kernels.STEP.value * (kernels.STEP.value + 1):
@@ -338,7 +338,7 @@ class TrainingPoints:
         self._used = False
 
     def bandwidths(self, queries: Float[Tensor, "n k"], wanted: float) -> Float[Tensor, "n"]:
-        """The smallest of the grid with which the weights of all training rows sum to what is wanted."""
+        """The smallest of the grid at which the weights of all training rows sum to at least `wanted`."""
         n, rows, given = len(queries), self.rows, queries.contiguous()
         margins, result, left = given.new_empty(n), given.new_empty(n), rows.right.new_empty(n, rows.width)
         if len(self.own) < n:
@@ -355,13 +355,13 @@ class TrainingPoints:
 
 
 def _join_answers(parts: list[Answer]) -> Answer:
-    """The answers of several stretches of queries as one."""
+    """The answers for consecutive parts of the queries, joined."""
     fields: list[Any] = [None if each[0] is None else torch.cat(each) for each in zip(*parts, strict=True)]
     return Answer(*fields)
 
 
 def _usual_own(like: Float[Tensor, "_ _"], n: int) -> Float[Tensor, "n 3"]:
-    """What n queries have of their own unless it is given: mass 1 at +inf, none at -inf, and ``1 / h^2 = 1``."""
+    """The defaults of n queries: mass 1 at +inf, none at -inf, and ``1 / h^2 = 1``."""
     return like.new_tensor([1.0, 0.0, 1.0]).repeat(n, 1)
 
 

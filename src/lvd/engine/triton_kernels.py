@@ -2,8 +2,8 @@
 
 A weight is ``exp2`` of one product of K + 2 columns, padded to KP: ``[2u, -|u|^2, 1] . [v, 1, c] = -|u - v|^2``
 in coordinates stretched by ``sqrt(log2 e)`` and centred. The points' constant c holds ``-|v|^2`` and the logarithm
-of a row's own weight; where no row has one, a query's factors are multiplied by ``1 / h^2``. Products are of three
-terms in tf32, which gives float32 precision, or float64 where points are so far apart that a distance is a small
+of a row's own weight; if no row has one, a query's factors are multiplied by ``1 / h^2``. Products have three
+terms in tf32, which gives float32 precision, or are float64 if points are so far apart that a distance is a small
 difference of large norms (DOUBLE); exponentials are float32. `own` holds a query's masses at +inf and -inf, and
 ``1 / h^2``.
 
@@ -37,12 +37,12 @@ def prepare_queries(
     queries, centre, stretch, own, left, margins, counters, n, largest_norm, log_weight, log_mass, growth,
     tolerance, least_own, K: tl.constexpr, KP: tl.constexpr, DOUBLE: tl.constexpr,
 ):  # fmt: skip
-    """Left factors, and the bound on each query's relative error; infinite where float32 does not suffice.
+    """Left factors, and the bound on each query's relative error; infinite if float32 is not enough.
 
-    The relative error of a sum of weights is the mean, by weight, of the errors of exponents. Rows of mass M around
-    a query of own mass o pull that mean most where all are equally far, and no further than ``d^2 = log(M / o)``:
-    beyond, they lose weight faster than the errors of their exponents grow. So the bound is one for radii; moments,
-    which leave the own mass out, may err by more where that is nearly all the weight.
+    The relative error of a sum of weights is the weighted mean of the errors of exponents. Rows of mass M around
+    a query of own mass o raise that mean most if all are equally far, and no farther than ``d^2 = log(M / o)``:
+    beyond, they lose weight faster than the errors of their exponents grow. So the bound is one for radii;
+    moments, which leave out the own mass, may have larger errors if that is nearly all the weight.
     """
     rows = tl.program_id(0) * QUERIES + tl.arange(0, QUERIES)
     columns = tl.arange(0, KP)
@@ -55,7 +55,7 @@ def prepare_queries(
     factor = tl.load(stretch)
     shifted = tl.where(inside, (point - middle[None, :]) * factor, 0.0)
     if not DOUBLE:
-        # Norms are those of the rounded coordinates: then the rounding moves points, not distances.
+        # Norms of the rounded coordinates, so that rounding moves points, not distances.
         shifted = shifted.to(tl.float32).to(tl.float64)
     squared = tl.sum(shifted * shifted, 1)
     tile = tl.where(columns[None, :] < K, 2.0 * shifted, 0.0)
@@ -69,7 +69,7 @@ def prepare_queries(
     furthest = tl.maximum(log_mass - tl.log(tl.maximum(mass, least_own)), 1.0)
     natural = squared / (factor * factor)
     reach = tl.minimum(tl.sqrt(natural) + tl.sqrt(furthest / precision), largest_norm)
-    # Factors that are multiplied are rounded once more.
+    # Scaled factors are rounded once more.
     roundings = growth + tl.where(precision == 1.0, 0.0, 1.0)
     products = roundings * (precision * (natural + reach * reach) + log_weight)
     if DOUBLE:
@@ -159,7 +159,7 @@ def block_sums(
 @triton.jit
 @no_type_check
 def _advance(values, countable, target, running, count, prior):
-    """One stretch of a cumulative sum: how many entries stay below the target, and their sum."""
+    """One part of a cumulative sum: how many entries stay below the target, and their sum."""
     below = (running + tl.cumsum(values, 0) < target) & countable
     count += tl.sum(below.to(tl.int32), 0)
     prior += tl.sum(tl.where(below, values, 0.0), 0)
@@ -186,7 +186,8 @@ def locate(
     n, m, n_levels, n_blocks, n_splits, span, KP: tl.constexpr, TILES: tl.constexpr, SPLITS: tl.constexpr,
     SETTLE: tl.constexpr, MOMENTS: tl.constexpr,
 ):  # fmt: skip
-    """The radius of one query at every level, and whether it is exact: whether no rounding could change it.
+    """The radius of one query at every level, and whether it is exact, that is, whether no rounding could change
+    it.
 
     Queries that float32 cannot decide are put on the pending list.
     """
@@ -228,15 +229,15 @@ def locate(
                 weights = tl.exp2(tl.sum(rows * factor[None, :], 1).to(tl.float32)).to(tl.float64)
                 running, rank, prior = _advance(weights, lanes >= 0, high, running, rank, prior)
             rank = tl.minimum(rank, m)
-            # An infinite radius is certain when all rows together stay below the lower target.
+            # An infinite radius is certain if all rows together stay below the lower target.
             prior = tl.where(rank == m, first, prior)
             decided = decided & ((prior < low) | (high <= 0.0))
-            # Where the mass at -inf alone reaches the level, so does the radius.
+            # If the mass at -inf alone reaches the level, the radius is -inf.
             found = tl.where(high <= 0.0, float("-inf"), tl.load(scores + rank))
             tl.store(radius + query * n_levels + level, found)
         tl.store(exact + query, decided.to(tl.int8))
         if not SETTLE:
-            # What overflows is not a number, and no candidate.
+            # An overflow gives NaN, which is no candidate.
             decided = decided | (total < float("inf"))
         if MOMENTS:
             # In float32 the squares of smaller weights vanish, and those of larger ones overflow.
@@ -251,7 +252,7 @@ def exact_sums(
     queries, points, scales, values, own, partial, pending, counters, n, m, n_splits, span,
     K: tl.constexpr, PLAIN: tl.constexpr, MOMENTS: tl.constexpr,
 ):  # fmt: skip
-    """The pending queries' float64 sums over splits of `span` blocks; the programs share the work evenly."""
+    """The float64 sums of pending queries over splits of `span` blocks; programs share the work evenly."""
     n_pending = tl.load(counters)
     lanes = tl.arange(0, POINTS)
     n_items = tl.cdiv(n_pending, EXACT_QUERIES) * n_splits
@@ -294,7 +295,7 @@ def locate_exact(
     counters, n, m, n_levels, n_splits, span, margin,
     K: tl.constexpr, SPLITS: tl.constexpr, SETTLE: tl.constexpr, PLAIN: tl.constexpr, MOMENTS: tl.constexpr,
 ):  # fmt: skip
-    """The radii of the pending queries; those in which even float64 rounding decides go on the unsettled list."""
+    """The radii of the pending queries; those that depend on float64 rounding go on the unsettled list."""
     lanes = tl.arange(0, POINTS)
     splits = tl.arange(0, SPLITS)
     for slot in range(tl.program_id(0), tl.load(counters), tl.num_programs(0)):
@@ -344,9 +345,9 @@ def locate_exact(
 def find_bandwidths(
     left, right, grid, result, n, n_tiles, wanted, last, KP: tl.constexpr, DOUBLE: tl.constexpr,
 ):  # fmt: skip
-    """The first of a `grid` of bandwidths with which all points together weigh what is wanted, else the last.
+    """The first of a `grid` of bandwidths at which the total weight of all points reaches `wanted`, else the last.
 
-    All points are passed twice: every STEPth bandwidth is tried first, then those before the first that serves.
+    This takes two passes over all points: every STEPth bandwidth first, then those before the first that is enough.
     """
     rows = tl.program_id(0) * QUERIES + tl.arange(0, QUERIES)
     columns = tl.arange(0, KP)
@@ -367,6 +368,6 @@ def find_bandwidths(
                 precision = (1.0 / (bandwidth * bandwidth)).to(tl.float32)
                 weight = tl.sum(tl.exp2(exponents * precision[:, None]), 1)
                 total += tl.where((tried == g)[None, :], weight[:, None], 0.0)
-        short = ((total.to(tl.float64) >= wanted) == 0) & (tried < STEP)[None, :]  # also what is no number
+        short = ((total.to(tl.float64) >= wanted) == 0) & (tried < STEP)[None, :]  # NaN too
         low = tl.minimum(low + step * tl.sum(short.to(tl.int32), 1), last)
     tl.store(result + rows, tl.load(grid + low), mask=valid)

@@ -1,6 +1,5 @@
-"""Kernels: the contract, and the metric that is learned by leave-one-out regression."""
+"""Kernels: the interface, and the metric learned by leave-one-out regression."""
 
-from lvd.kernels.kernel import Kernel
-from lvd.kernels.mahalanobis import MahalanobisKernel
+from lvd.kernels.mahalanobis import Kernel, MahalanobisKernel
 
 __all__ = ["Kernel", "MahalanobisKernel"]

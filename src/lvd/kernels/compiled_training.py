@@ -1,7 +1,7 @@
 """The leave-one-out loss by compiled differences, for many rows on the CPU.
 
-Weights are formed twice and never stored. It takes little more than half the time of tiles, but rounds differently,
-so fewer rows, the paper's among them, stay with these.
+Weights are computed twice and never stored. That takes little more than half the time of tiles, but rounds
+differently, so smaller problems, the paper's among them, still use tiles.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from lvd.engine.compiled import add_neighbors, add_pulls, in_blocks, make_blocks
 
 BLOCKS_AT_A_TIME = 8
 BEYOND = 1e18
-"""Coordinates past the last row: out there it has no weight, and an infinite one would pull with 0 * inf, a NaN."""
+"""Coordinates of padding rows: far enough to have no weight, but finite, as 0 * inf would give NaN gradients."""
 
 
 @dataclass(frozen=True)
 class CompiledNeighborhood:
-    """The rows of a batch among all projected rows, in float32 blocks."""
+    """A batch and all projected rows, in float32 blocks."""
 
     points: Float[Tensor, "n k"]
     batch: Int[Tensor, "b"]
@@ -84,11 +84,11 @@ class CompiledNeighborhood:
         return in_blocks([y.numpy()], self.blocks)[0].astype(np.float32)
 
     def _parts(self) -> list[slice]:
-        """Stretches of blocks, to be worked on at the same time."""
+        """Ranges of blocks, to be processed in parallel."""
         return chunk_slices(len(self.blocks.points), BLOCKS_AT_A_TIME)
 
     def _part(self, part: slice) -> tuple[slice, Int[NDArray, "q"], Any]:
-        """A stretch, the queries' own rows as it counts them, and its blocks."""
+        """A range, the queries' row numbers within it, and its blocks."""
         points, first = self.blocks.points[part], part.start * self.blocks.points.shape[2]
         n_rows = min(points.shape[0] * points.shape[2], self.blocks.n_rows - first)
         return part, self.batch.numpy() - first, self.blocks._replace(points=points, n_rows=n_rows)

@@ -1,9 +1,13 @@
-"""The learned Gaussian kernel on embeddings, ``K(a, b) = exp(-||A(z_a - z_b)||^2 / k)``."""
+"""The learned Gaussian kernel on embeddings, ``K(a, b) = exp(-||A(z_a - z_b)||^2 / k)``.
+
+Any other :class:`Kernel`, a class that learns coordinates in which similarity is Gaussian, can take its place.
+"""
 
 from __future__ import annotations
 
 import copy
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any, TypeAlias
@@ -11,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -24,19 +28,19 @@ from lvd._validation import (
     check_positive,
     check_same_length,
     check_vector,
-    constant_columns,
     is_tensor,
     keep,
     like,
-    mean_and_deviation,
     resolve_device,
     seed_from,
     to_numpy,
 )
-from lvd.engine.sums import WeightedRows, squared_distances
-from lvd.kernels.kernel import Kernel
-from lvd.kernels.leave_one_out import SMALLEST_DENOMINATOR, LeaveOneOut, SampledLeaveOneOut
+from lvd.engine.gpu import squared_distances
+from lvd.engine.quantiles import WeightedRows
 from lvd.kernels.training import (
+    SMALLEST_DENOMINATOR,
+    LeaveOneOut,
+    SampledLeaveOneOut,
     descend,
     draw_batches,
     draw_samples,
@@ -44,19 +48,61 @@ from lvd.kernels.training import (
     keep_average,
     keep_best,
 )
+from lvd.models.scaling import constant_columns, mean_and_deviation
 
 PIECE_ROWS = 2**16
-"""Copies as wide as the embeddings are made of so many rows at a time."""
+"""Embeddings are copied this many rows at a time."""
 MULTIPLIED = 8
-"""So many products take the time of one pair of a query and a row."""
+"""This many multiplications take as long as one pair of a query and a row."""
 FAR_OUT = 1e155
-"""The coordinates of rows that are too far out to have any: squares of them are infinite, so such rows are similar
-to no others."""
+"""The coordinates of rows whose projection overflows: their squares are infinite, so such rows are similar to no
+others."""
 Embeddings: TypeAlias = Float[NDArray, "_ _"] | Float[Tensor, "_ _"]
-"""Where the kernel computes: in numpy on the CPU, else as a float64 tensor on the device."""
+"""Embeddings as the kernel takes them: a numpy array on the CPU, a float64 tensor on another device."""
 
 
 _PLACED: WeakKeyDictionary[Any, tuple[NDArray, Any, Any]] = WeakKeyDictionary()
+
+
+class Kernel(BaseEstimator, ABC):
+    """``K(a, b) = exp(-||u(a) - u(b)||^2)``, with coordinates u learned from the training rows.
+
+    The constructor stores settings and `fit` learns, as in scikit-learn. :func:`lvd.testing.check_kernel` tests a
+    kernel of your own.
+
+    Attributes
+    ----------
+    train_points_ : the coordinates (r, k) of the training rows, or of a sample of them, from which adaptive
+        bandwidths and the kernel scale of the errors are learned.
+    """
+
+    train_points_: Float[NDArray, "r k"]
+    device: str = "cpu"
+    """The device that computes coordinates."""
+    average: bool = False
+    """Whether it averages several learned kernels; then fewer rows are near each other."""
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether anything has been learned."""
+        return any(name.endswith("_") for name in vars(self))
+
+    @property
+    def knows_training_rows(self) -> bool:
+        """Whether it stores the coordinates of training rows."""
+        return "train_points_" in vars(self)
+
+    @abstractmethod
+    def fit(self, embeddings: ArrayLike, y: ArrayLike) -> Any:
+        """Learn which rows are similar: those with similar `y`, which may be error sizes."""
+
+    @abstractmethod
+    def coordinates(self, embeddings: ArrayLike) -> Any:
+        """The rows' coordinates (n, k), float64; a row's coordinates must not depend on the other rows."""
+
+    def frozen(self) -> Any:
+        """A snapshot of the kernel, unaffected by later changes: what a calibration keeps."""
+        return copy.deepcopy(self)
 
 
 class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kernel):
@@ -68,21 +114,22 @@ class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kerne
     Parameters
     ----------
     n_components : rank of the metric, the paper's k.
-    smoothness : keep each row's own weight, with the mean of the other targets as its value. Without it a
-        row that is far from all others would have an undefined prediction.
-    distance : ``"mean"`` divides the squared distance by `n_components` (as the paper's numbers were made),
-        ``"sum"`` does not (as its formula reads).
-    max_neighbors : rows of largest weight that enter a leave-one-out prediction (the paper: 3000); None, the
-        default, takes all: selecting them costs more than it saves.
-    max_rows : with more training rows than this, each batch is predicted from a fresh random sample of so many
-        (the paper's B_2; the batch is part of it). The metric is then the one that suits a training set of
-        `max_rows` rows: the sampled loss estimates that set's leave-one-out error without bias, and the whole
-        set's with an upward one, the variance of a mean over fewer neighbours, which favours a wider kernel.
-        It shrinks like ``1 / max_rows``. None always takes all rows.
+    smoothness : keep each row's own weight, with the mean of the other targets as its value. Without it the
+        prediction of a row far from all others would be undefined.
+    distance : ``"mean"`` divides the squared distance by `n_components` (as in the paper's experiments),
+        ``"sum"`` does not (as in its formula).
+    max_neighbors : how many rows of largest weight enter a leave-one-out prediction (the paper: 3000); None, the
+        default, uses all: selecting them costs more than it saves.
+    max_rows : with more training rows than this, each batch is predicted from a fresh random sample of this many
+        (the paper's B_2; the batch is part of it). The metric is then tuned for a training set of `max_rows`
+        rows: the sampled loss is an unbiased estimate of that set's leave-one-out error. As an estimate for the
+        whole set it is biased upwards by the variance of a mean over fewer neighbours, which favours a wider
+        kernel and shrinks like ``1 / max_rows``. None always uses all rows.
     learning_rate, batch_size, max_iter, patience : Adam on batches drawn without replacement; stops after
-        `patience` + 1 batches in a row without a lower loss, and keeps what the batch of lowest loss led to.
-    average : take all `max_iter` steps, and keep the mean of the components after each of the second half. Which
-        batch has the lowest loss is mostly luck, which may end a training that has hardly begun.
+        `patience` + 1 batches in a row without a lower loss, and keeps the components after the batch of lowest
+        loss.
+    average : take all `max_iter` steps and keep the mean of the components over the second half. Which batch has
+        the lowest loss is mostly luck, and can end training when it has hardly begun.
     min_scale : dimensions with a standard deviation of at most this are dropped (the paper: 0.001). None, the
         default, drops those whose values differ by no more than a few roundings of their size.
     device : ``"auto"``, ``"cpu"``, ``"cuda"``...
@@ -171,7 +218,7 @@ class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kerne
         y: ArrayLike | None = None,
         device: str = "auto",
     ) -> MahalanobisKernel:
-        """A kernel trained elsewhere; with its training `embeddings` and `y` it can `predict` too."""
+        """A kernel trained elsewhere; given its training `embeddings` and `y`, it can also `predict`."""
         components = check_matrix(components, "components")
         kernel = cls(len(components), distance=distance, smoothness=smoothness, device=device)
         kernel.components_ = np.array(components)
@@ -191,7 +238,7 @@ class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kerne
 
     @property
     def _n_features_out(self) -> int:
-        """How many columns :meth:`transform` gives, for the names that scikit-learn makes."""
+        """The number of columns of :meth:`transform`, from which scikit-learn makes their names."""
         return len(self.components_)
 
     def transform(self, embeddings: ArrayLike) -> Any:
@@ -228,11 +275,11 @@ class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kerne
         return placed_far_out(torch.from_numpy(points) if isinstance(points, np.ndarray) else points)
 
     def frozen(self) -> MahalanobisKernel:
-        """The kernel as it is now, whatever becomes of this one: they share arrays that can only be read."""
+        """A snapshot of the kernel; both share arrays, which are read-only."""
         return copy.copy(self._lock())
 
     def _lock(self) -> MahalanobisKernel:
-        """Make all arrays read-only; an array that others could write to is copied."""
+        """Make all arrays read-only; an array that others could modify is copied."""
         for name, array in list(vars(self).items()):
             if isinstance(array, np.ndarray) and (array.flags.writeable or array.base is not None):
                 locked = array.copy(order="K")
@@ -256,7 +303,7 @@ class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kerne
         check_choice(self.distance, "distance", ("mean", "sum"))
 
     def _check_learned(self) -> None:
-        """What was loaded, or given, is a metric, if it is fitted."""
+        """Refuse loaded or given attributes that are not a metric."""
         if not hasattr(self, "components_"):
             return
         check_same_length(mean=self.mean_, scale=self.scale_, kept=self.kept_)
@@ -283,8 +330,8 @@ class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kerne
     def _problem(
         self, embeddings: Embeddings, y: Float[NDArray, "n"], device: torch.device, seed: int
     ) -> tuple[LeaveOneOut | SampledLeaveOneOut, Iterator[NDArray]]:
-        """What is minimised, and the rows that each step draws."""
-        # With smoothness a shift of y changes nothing, and float32 keeps the digits of centred targets.
+        """The loss to minimise, and the rows that each step draws."""
+        # With smoothness a shift of y changes nothing, and float32 keeps more digits of centred targets.
         targets = torch.as_tensor(y - self.smoothness * y.mean(), dtype=torch.float32, device=device)
         scale = self._squared_distance_scale(self.n_components)
         smoothness, max_neighbors = self.smoothness, self.max_neighbors
@@ -327,7 +374,7 @@ class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kerne
         def work(some: slice) -> None:
             for start in range(some.start, some.stop, PIECE_ROWS):
                 piece = slice(start, min(start + PIECE_ROWS, some.stop))
-                # It is compiled for arrays that can be written to: others are copied.
+                # It is compiled for writable arrays: others are copied.
                 given = rows[piece] if rows.flags.writeable else rows[piece].copy()
                 project(given, mean, factors, points[piece])
 
@@ -337,9 +384,9 @@ class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kerne
         return points
 
     def _placed(self, rows: Embeddings) -> tuple[Any, Any]:
-        """The columns' means, and what deviations from them are multiplied by: 0 for columns that are not used.
+        """The columns' means, and the factors of deviations from them: 0 for unused columns.
 
-        They are brought to where the rows are once, as that takes longer than projecting a thousand rows.
+        They are copied to the device once, as that takes longer than projecting a thousand rows.
         """
         device = "numpy" if isinstance(rows, np.ndarray) else rows.device
         found = _PLACED.get(self)
@@ -361,15 +408,15 @@ class MahalanobisKernel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kerne
 
 
 def placed_far_out(points: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
-    """The rows, of which those that have coordinates beyond all numbers are far out."""
+    """The coordinates, with those that overflowed set to `FAR_OUT`."""
     finite = torch.isfinite(points)
     return points if bool(finite.all()) else points.where(finite.all(1, keepdim=True), FAR_OUT)
 
 
 def _target_unit(y: Float[NDArray, "n"]) -> float:
-    """What targets are divided by in training: float32 squares and Adam's 1e-8 want them near 1.
+    """What targets are divided by in training: float32 squares and Adam's 1e-8 need them near 1.
 
-    Between 1e-4 and 1e4 they are used as they are, as for the paper's numbers.
+    Between 1e-4 and 1e4 they are used as they are, as in the paper's experiments.
     """
     scale = float(mean_and_deviation(y[:, None])[1][0])
     return 1.0 if scale == 0.0 or 1e-4 <= scale <= 1e4 else float(np.ldexp(1.0, np.frexp(scale)[1]))
@@ -383,10 +430,10 @@ def check_rows(
     *,
     projected: bool = False,
 ) -> Embeddings:
-    """`embeddings` as a finite, non-empty float64 matrix; a tensor that is on the device already stays there.
+    """`embeddings` as a finite, non-empty float64 matrix; a tensor on the device stays there.
 
-    Rows to be projected may stay float32 on a device, where the first operation is with float64; on the CPU
-    whether they are finite is seen from their projections, which are fewer.
+    Rows to be projected may stay float32 on a device, where the first operation is in float64; on the CPU the
+    projections, which are fewer, show whether the rows are finite.
     """
     if device.type == "cpu":
         return check_matrix(embeddings, name, n_columns, finite=not projected)
@@ -396,14 +443,14 @@ def check_rows(
     if not (projected and rows.dtype == torch.float32):
         rows = rows.double()
     fine = rows.ndim == 2 and rows.numel() > 0 and n_columns in (None, rows.shape[1])
-    # The sum is finite only if all numbers are; where it overflows, they are looked at one by one.
+    # The sum is finite only if all numbers are; if it overflows, they are checked one by one.
     if not (fine and math.isfinite(float(rows.sum()))):
         check_matrix(embeddings, name, n_columns)  # says what is wrong
     return rows
 
 
 def place(embeddings: Float[NDArray, "n h"], device: str) -> Embeddings:
-    """The rows as float64 where kernels on the device take them from, brought there once for several kernels."""
+    """The rows as float64 on the kernels' device, copied there once for all of them."""
     resolved = resolve_device(device)
     if resolved.type == "cpu":
         return np.asarray(embeddings, dtype=np.float64)
@@ -417,7 +464,7 @@ def column_moments(
     if not isinstance(rows, Tensor):
         return *mean_and_deviation(rows), constant_columns(rows, eps)
     ends = torch.stack([rows.amin(0), rows.amax(0)]).cpu().numpy()
-    # Past these exponents the powers themselves would leave the range.
+    # Beyond these exponents the powers themselves would overflow.
     unit = rows.new_tensor(np.exp2(np.frexp(np.abs(ends).max(0))[1].clip(-1000.0, 1000.0)))
     near_one = rows / unit
     mean, scale = near_one.mean(0) * unit, near_one.std(0, correction=0) * unit
@@ -425,6 +472,6 @@ def column_moments(
 
 
 def precision_of(embeddings: ArrayLike) -> float:
-    """The relative rounding of the numbers as they were given; that of float64 for all but shorter floats."""
+    """The unit roundoff of the numbers as given; that of float64 for all but shorter floats."""
     name = str(getattr(embeddings, "dtype", "")).removeprefix("torch.")
     return {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}.get(name, 2.0**-52)

@@ -20,8 +20,8 @@ class KernelRegressor(Model, BaseEstimator):
     Parameters
     ----------
     estimator : the model that embeds, as of :class:`LVDRegressor`.
-    kernel : a :class:`MahalanobisKernel` with settings of your own; one that is fitted already is used as it is.
-    prefit : the estimator is trained already and left untouched.
+    kernel : a :class:`MahalanobisKernel` with your settings; a fitted one is used as it is.
+    prefit : the estimator is already trained and left untouched.
     device, random_state : where to compute, and the seed of everything random.
 
     Examples
@@ -45,13 +45,13 @@ class KernelRegressor(Model, BaseEstimator):
         keep(self, locals())
 
     def check(self, X: ArrayLike) -> Any:
-        """What the embedding model accepts."""
+        """The rows as the embedding model's inputs."""
         if not hasattr(self, "model_"):
             self.model_ = self._new_model()
         return self.model_.check(X)
 
     def same_case(self, X: Any) -> NDArray:
-        """As the embedding model has it."""
+        """The embedding model's labels of cases."""
         return self.model_.same_case(X)
 
     def fit(self, X: Any, y: Float[NDArray, "n t"]) -> KernelRegressor:

@@ -1,6 +1,6 @@
-"""Triton kernels of the leave-one-out loss: weights of a batch to all rows are formed twice and never stored.
+"""Triton kernels of the leave-one-out loss: weights of a batch to all rows are computed twice and never stored.
 
-The first pass sums the weights and the weighted targets of each batch row, the second how the loss pulls at each
+The first pass sums the weights and the weighted targets of each batch row, the second the gradient at each
 projected point. Distances come from three-term tf32 products, that is, in float32 precision.
 """
 
@@ -26,7 +26,7 @@ PROGRAMS_PER_PROCESSOR = 2
 @triton.jit
 @no_type_check
 def _weights(chosen, own, others, rows, n):
-    """Kernel weights of batch rows to a stretch of rows; a row's weight to itself is 0."""
+    """Kernel weights of batch rows to a range of rows; a row's weight to itself is 0."""
     norms = tl.sum(own * own, 1)[:, None] + tl.sum(others * others, 0)[None, :]
     exponents = 2.0 * tl.dot(own, others, input_precision="tf32x3") - norms
     counts = (chosen[:, None] != rows[None, :]) & (rows < n)[None, :]
@@ -67,14 +67,14 @@ def sum_weights(points, y, batch, partial, n, n_batch, span, K: tl.constexpr, KP
 def pull_points(
     points, y, batch, slope, offset, on_rows, on_batch, n, n_batch, span, K: tl.constexpr, KP: tl.constexpr
 ):
-    """How the loss pulls at the rows' projected points and, summed over this program's rows, at the batch's."""
+    """The gradient at the rows' projected points and, summed over this program's rows, at the batch's."""
     places = tl.program_id(1) * BATCH + tl.arange(0, BATCH)
     columns = tl.arange(0, KP)
     known = places < n_batch
     chosen = tl.load(batch + places, mask=known, other=0).to(tl.int32)
     in_batch = known[:, None] & (columns < K)[None, :]
     own = tl.load(points + chosen[:, None] * K + columns[None, :], mask=in_batch, other=0.0)
-    # Past the batch both are 0, and so is the pull.
+    # Past the batch both are 0, and so is the gradient.
     steepness = tl.load(slope + places, mask=known, other=0.0)
     constant = tl.load(offset + places, mask=known, other=0.0)
     pulled = tl.zeros((BATCH, KP), tl.float32)
@@ -98,7 +98,7 @@ def pull_points(
 
 @dataclass(frozen=True)
 class FusedNeighborhood:
-    """The rows of a batch among all projected rows, on a GPU."""
+    """A batch and all projected rows, on a GPU."""
 
     points: Float[Tensor, "n k"]
     batch: Int[Tensor, "b"]

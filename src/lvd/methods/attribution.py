@@ -1,4 +1,4 @@
-"""Which columns make the interval of a row wide: Shapley values of the logarithm of its width."""
+"""Which columns make a row's interval wide: Shapley values of the log width."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from lvd._typing import Float, Int, NDArray
 from lvd._validation import is_matrix
 
 ColumnPlaces: TypeAlias = Sequence[tuple[str, Sequence[int]]]
-"""Columns by their names, each with the numbers of the features that are made of it."""
+"""Column names, each with the indices of the features derived from it."""
 FEWEST_ROWS, N_ORDERS = 10, 64
-"""With fewer rows to compare with nothing is told; so many orders in which columns take their values."""
+"""Fewest background rows for an attribution, and how many column orders are sampled."""
 NOTEWORTHY, MOST_NAMED = 1.1, 3
 
 
 @dataclass(frozen=True)
 class ColumnShare:
-    """How many times wider the row's interval is for what the row has in this column, against other rows."""
+    """The factor by which this column's value widens the row's interval, compared with the background rows."""
 
     column: str
     times: float
@@ -34,12 +34,13 @@ def shapley_values(
     n_orders: int = N_ORDERS,
     seed: int = 0,
 ) -> Float[NDArray, "c t"]:
-    """What each column adds to `value` when it takes the row's cell in place of another row's.
+    """Shapley values (c, t) of the row's columns: how much `value` changes when a column takes the row's cell.
 
-    `value` is asked for rows that are mixed: entry (i, j) tells whose cell mixture i has in column j, 0 for the row
-    itself and k for the k-th of the others. Columns take the row's cells one after the other, in random orders and
-    the same orders backwards, each starting at another row. The mean over orders estimates the Shapley values
-    (Castro, Gómez and Tejada 2009); they add up to the row's value minus the mean of those started at.
+    `value` is called on mixed rows: entry (i, j) says where mixture i takes column j from, 0 for the row itself
+    and k for the k-th background row. Columns switch to the row's cells one at a time, in random orders and
+    their reverses, each starting from a different background row. The mean over orders estimates the Shapley
+    values (Castro, Gómez and Tejada 2009); they sum to the row's value minus the mean value of the starting
+    rows.
     """
     rng = np.random.default_rng(seed)
     half = [rng.permutation(n_columns) for _ in range(max(1, n_orders // 2))]
@@ -54,16 +55,16 @@ def shapley_values(
 
 
 def mix(row: Any, others: Any, places: ColumnPlaces, mixtures: Int[NDArray, "k c"]) -> Any:
-    """Rows whose columns are those of the row or of the others, as :func:`shapley_values` asks for them.
+    """Build the mixed rows that :func:`shapley_values` evaluates.
 
-    A matrix, or a pandas frame, whose columns keep their types.
+    Returns a matrix, or a pandas frame whose columns keep their types.
     """
     if is_matrix(row):
         pool, mixed = np.concatenate([row, others]), np.empty((len(mixtures), row.shape[1]))
         for whose, (_, features) in zip(mixtures.T, places, strict=True):
             mixed[:, list(features)] = pool[np.ix_(whose, list(features))]
         return mixed
-    import pandas as pd  # the rows are one of its frames
+    import pandas as pd  # only reached when the rows are a pandas frame
 
     frame = pd.concat([row, others], ignore_index=True).astype(
         dict(zip(row.columns, row.dtypes, strict=True))
@@ -75,11 +76,11 @@ def mix(row: Any, others: Any, places: ColumnPlaces, mixtures: Int[NDArray, "k c
 
 
 def told(shares: Sequence[ColumnShare]) -> str | None:
-    """The columns that matter most, in a sentence; None where none does."""
+    """Name the columns that matter most in one sentence; None if none does."""
     parts = []
     for how, sign in (("wider", 1.0), ("narrower", -1.0)):
         found = [one for one in shares if one.times**sign >= NOTEWORTHY][:MOST_NAMED]
         names = [f"{one.column} ({one.times:.2g} times)" for one in found]
         if names:
-            parts.append(f"{how} for {' and '.join(filter(None, [', '.join(names[:-1]), names[-1]]))}")
-    return f"Against other rows it is {', and '.join(parts)}." if parts else None
+            parts.append(f"{how} because of {' and '.join(filter(None, [', '.join(names[:-1]), names[-1]]))}")
+    return f"Compared with other rows it is {', and '.join(parts)}." if parts else None

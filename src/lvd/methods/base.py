@@ -28,17 +28,17 @@ from lvd._validation import (
     intervals_like,
     like,
     load_errors_explained,
+    percent_name,
     seed_from,
     to_numpy,
 )
-from lvd.intervals import interval_columns
 from lvd.models import Model
 from lvd.models.coding import NEW_LEVEL
 from lvd.models.frames import FrameColumns
 from lvd.store import save_object
 
 SIDES = ("lower", "upper")
-"""Which end an interval with one end has."""
+"""The end that a one-sided interval keeps."""
 PROMISES = {
     "local": (
         "For a fixed centre, a new case drawn near it by similarity scores at most the radius with at least the "
@@ -48,28 +48,32 @@ PROMISES = {
         "Calibrated on cross-validated errors of all training rows: for a fixed kernel and fixed scales the local "
         "miss rate is at most twice 1 - level; that learned ones reach the level is measured, not proved."
     ),
-    "marginal": "On average over all new cases, at least the confidence level of them is covered.",
+    "marginal": "On average over all new cases, coverage is at least the confidence level.",
     "marginal 1-2a": "On average at most twice 1 - level of the new cases are missed.",
     "randomized": (
-        "On average over all new cases, at least the confidence level of them is covered, and nearly so near each "
+        "On average over all new cases, coverage is at least the confidence level, and nearly so near each "
         "row; the interval of a row depends on a random draw."
     ),
-    "calibrated": "On average over all new cases, at least the confidence level of them is covered.",
+    "calibrated": "On average over all new cases, coverage is at least the confidence level.",
     "transductive": (
-        "On average over all new cases, the confidence level of them is covered; near a single row nothing is "
+        "On average over all new cases, coverage is the confidence level; near a single row nothing is "
         "promised."
     ),
     "none": "Nothing is promised: check the coverage on rows of your own.",
 }
-"""All guarantees that intervals can have, in a sentence each."""
+"""One sentence for each guarantee that intervals can have."""
+CALIBRATION_COLUMNS = {"digests_calib_", "residuals_calib_", "signed_calib_", "units_calib_", "y_calib_"}
+"""The attributes with one entry per calibration row."""
+MAY_BE_UNKNOWN = {"y_calib_", "residuals_calib_", "signed_calib_", "train_errors_"}
+"""Attributes with a column per target, which hold NaN for unknown targets."""
 
 
 @dataclass(eq=False, repr=False)
 class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
-    """A regressor that gives a prediction interval for every row at any confidence level.
+    """A regressor that returns a prediction interval for every row at any confidence level.
 
-    Targets are handled as columns inside, one or several; at the border a single target is a vector. A method is a
-    dataclass of its parameters, so that those of all methods are written once.
+    Internally targets are always columns; a single target is a vector only at the public interface. Each method
+    is a dataclass of its parameters, so shared parameters are declared once.
     """
 
     _: KW_ONLY
@@ -78,17 +82,17 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
     random_state: RandomState = None
 
     guarantee: ClassVar[str]
-    """What the intervals guarantee by default, one of :data:`PROMISES`."""
+    """What the intervals guarantee by default: one of :data:`PROMISES`."""
     post_hoc: ClassVar[bool]
-    """Whether the method works on a model that is trained already, and leaves it untouched."""
+    """Whether the method can wrap an already trained model without changing it."""
     has_local_weights: ClassVar[bool] = False
-    """Whether calibration rows are weighted by their similarity to the row in question."""
+    """Whether calibration rows are weighted by their similarity to the row being predicted."""
     nested: ClassVar[bool] = True
     """Whether an interval at a higher level always contains the one at a lower level."""
 
     @property
     def promise(self) -> str:
-        """What the intervals promise, in a sentence."""
+        """The guarantee of the intervals, in one sentence."""
         return PROMISES[self.guarantee]
 
     @abstractmethod
@@ -97,7 +101,7 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
 
     @abstractmethod
     def _check_parameters(self) -> None:
-        """Refuse parameters that cannot work, before anything is computed."""
+        """Raise for parameters that cannot work, before anything is computed."""
 
     def _predict(self, X: Any) -> Float[NDArray, "n t"]:
         """Point predictions for checked inputs."""
@@ -107,10 +111,10 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
     def _predict_interval(
         self, X: Any, levels: Float[NDArray, "l"], **choices: Any
     ) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n 2 l t"]]:
-        """Point predictions and intervals for checked inputs; `choices` as :func:`local_choices` gives them."""
+        """Point predictions and intervals for checked inputs; `choices` come from :func:`local_choices`."""
 
     def predict(self, X: ArrayLike) -> Any:
-        """Point predictions, (n,); for several targets (n, T)."""
+        """Point predictions, (n,), or (n, T) for several targets."""
         self._check_fitted()
         with load_errors_explained(self):
             return like(self._as_given(self._check_answer(self._predict(self._check_inputs(X)))), X)
@@ -130,19 +134,19 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
     ) -> Any:
         """Point predictions (n,) and intervals (n, 2, L) at L levels; for several targets (n, T), (n, 2, L, T).
 
-        `confidence_level` is a number or a list; by default the one given to the constructor. An interval may be
-        infinite: then too little is known at that row to promise a finite one.
+        `confidence_level` is a number or a list and defaults to the constructor's. An interval may be infinite:
+        too little is known about that row to promise a finite one.
 
-        With `as_frame` one pandas frame instead, with the rows' index: ``y_pred``, ``lower_90`` and ``upper_90``
-        for each level, and, for methods that tell it, ``known``. With several targets all names but the last
-        end in the target's number, as in ``y_pred_0``.
+        With `as_frame`, returns one pandas frame with the rows' index: ``y_pred``, ``lower_90`` and
+        ``upper_90`` for each level, and ``known`` for methods that decide it. With several targets every name
+        except ``known`` ends in the target's number, as in ``y_pred_0``.
 
-        With `side` ``"upper"`` or ``"lower"`` the interval has that end alone, and all misses are beyond it; for
-        methods with a calibration step.
+        With `side` ``"upper"`` or ``"lower"`` the interval has only that end, and every miss lies beyond it;
+        this needs a method with a calibration step.
 
-        The other arguments are for methods with local weights, such as :class:`LVDRegressor`: another `guarantee`
-        than that of the method (see :meth:`LocalConformal.radius`, also for `smoothed` and `random_state`), and the
-        rows' `groups` and `weights`, where the calibration rows came with them.
+        The remaining arguments are for methods with local weights, such as :class:`LVDRegressor`: a different
+        `guarantee` from the method's default (see :meth:`LocalConformal.radius`, also for `smoothed` and
+        `random_state`), and the rows' `groups` and `weights` if the calibration rows had them.
         """
         self._check_fitted()
         levels = self._levels(confidence_level)
@@ -159,7 +163,7 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
             return like(self._as_given(y_pred), X), intervals_like(self._as_given(ends), X)
 
     def _html_repr(self) -> str:
-        """What a notebook shows: of a fitted regressor its promise, sizes and coverage, above scikit-learn's
+        """HTML for notebooks: a fitted regressor's guarantee, sizes and coverage, above scikit-learn's
         diagram."""
         diagram = estimator_html_repr(self)
         if not hasattr(self, "model_"):
@@ -173,11 +177,11 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
         return f"<div><table><caption>{type(self).__name__}</caption>{rows}</table>{diagram}</div>"
 
     def _sizes(self) -> dict[str, str]:
-        """How many rows stand behind the intervals, and what they cover of them, for people."""
+        """Row counts and calibration coverage, as text for display."""
         return {}
 
     def _known(self, X: Any) -> Bool[NDArray, "n"] | None:
-        """Which rows training rows resemble; None for methods that do not tell."""
+        """Which rows resemble training rows; None for methods that do not decide this."""
         return None
 
     def _frame(
@@ -212,11 +216,11 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
         target: str | None = None,
         confidence_level: float | None = None,
     ) -> Any:
-        """Write the page of ``lvd report`` for rows that the method has not seen, and give its verdict.
+        """Write the ``lvd report`` page for rows the method has not seen, and return its verdict.
 
-        `by` names columns of X, or gives such columns, by whose values the coverage is shown; of several targets
-        `target` names the one that the page is about. :func:`lvd.report` writes the page of intervals that are
-        at hand as arrays.
+        `by` names columns of X, or holds such columns, and coverage is broken down by their values; with
+        several targets `target` selects the one to report on. :func:`lvd.report` writes the page for intervals
+        that you already have as arrays.
 
         Examples
         --------
@@ -235,8 +239,18 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
         return write(self, X, y, path, by=by, target=target, confidence_level=confidence_level)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write to a folder that :func:`lvd.load` reads; nothing is pickled, a saved model there is replaced."""
+        """Save to a folder that :func:`lvd.load` reads, replacing a model saved there; nothing is pickled."""
         save_object(self, folder)
+
+    def _check_loaded(self) -> None:
+        """Refuse settings and calibration rows that were not saved by a method that worked."""
+        check_levels(self.confidence_level)
+        self._check_bounds()
+        self._check_parameters()
+        learned = vars(self)
+        lengths = {len(learned[name]) for name in CALIBRATION_COLUMNS & learned.keys()}
+        if lengths - {learned.get("n_calib_")}:
+            raise InputError("the numbers of calibration rows and of their errors differ")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -248,14 +262,14 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
             check_is_fitted(self, "model_")
 
     def _levels(self, confidence_level: Levels | None) -> Float[NDArray, "l"]:
-        """The levels asked for, by default the constructor's."""
+        """The requested levels; the constructor's by default."""
         return check_levels(self.confidence_level if confidence_level is None else confidence_level)
 
     def _as_given(self, array: Float[NDArray, "n *rest t"]) -> NDArray:
         return array[..., 0] if self.single_target_ else array
 
     def _check_answer(self, answer: Float[NDArray, "n *rest t"]) -> Float[NDArray, "n *rest t"]:
-        """The answer, if it has a number for each row and target."""
+        """Return the predictions after checking that they hold a number for each row and target."""
         if answer.shape[-1] != self.n_targets_:
             raise InputError(
                 f"the model predicts {answer.shape[-1]} targets, but learned {self.n_targets_}; fit it again"
@@ -269,10 +283,10 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
     def _check_rows(
         self, X: ArrayLike, y: ArrayLike, n_targets: int | None = None, *, missing: bool = False
     ) -> tuple[Any, NDArray]:
-        """`X` as the model's inputs and `y` as target columns, of the same length; without `n_targets` the first
-        ones, whose shapes are noted.
+        """Return `X` as model inputs and `y` as target columns of the same length; without `n_targets`, store
+        their shapes.
 
-        With `missing`, a row of several targets may have NaN for those that are not known.
+        With `missing`, rows of several targets may have NaN for unknown ones.
         """
         several = to_numpy(y).ndim == 2 and to_numpy(y).shape[1] > 1
         if n_targets is None:
@@ -295,14 +309,14 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
         return inputs, targets
 
     def _check_inputs(self, X: ArrayLike, *, reset: bool = False) -> Any:
-        """`X` as the model's inputs, a frame with the column names of `fit`; with `reset` they are noted.
+        """Return `X` as model inputs after checking a frame's column names; with `reset`, store them.
 
-        After `fit` on a frame rows may also be a dict of columns or a list of dicts.
+        After `fit` on a frame, `X` may also be a dict of columns or a list of dicts.
         """
         columns = vars(self).get("columns_")
         if columns is not None and type(X) is not np.ndarray:
             X = columns.read(X)
-        # A plain array has no names, which scikit-learn is slow to find out.
+        # A plain array has no column names, and scikit-learn takes long to find that out.
         if reset or hasattr(self, "feature_names_in_") or type(X) is not np.ndarray:
             try:
                 _check_feature_names(self, X, reset=reset)
@@ -311,13 +325,13 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
         return self.model_.check(X)
 
     def _check_settings(self) -> tuple[Float[NDArray, "l"], int]:
-        """The start of every `fit`: check the parameters; the levels and the seed."""
+        """Check the parameters at the start of every `fit`; return the levels and the seed."""
         self._check_parameters()
         self._check_bounds()
         return check_levels(self.confidence_level), seed_from(self.random_state)
 
     def _begin(self, X: ArrayLike, y: ArrayLike) -> tuple[Any, NDArray, int]:
-        """The start of a `fit` on all rows: checked inputs and targets for a new model, and the seed."""
+        """Start a `fit` on all rows: checked inputs and targets for a new model, and the seed."""
         _, seed = self._check_settings()
         self.model_: Model = self._new_model(seed)
         inputs, targets = self._check_rows(X, y)
@@ -348,7 +362,7 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
 
 
 def without_new_levels(X: Any, places: Int[NDArray, "k"] | None) -> tuple[Any, Bool[NDArray, "n"] | None]:
-    """The features as the model takes them, and which rows have :data:`NEW_LEVEL` in these features of levels."""
+    """The features with :data:`NEW_LEVEL` cleared at `places`, and a mask of the rows that had it."""
     if places is None:
         return X, None
     marked = X[:, places] == NEW_LEVEL
@@ -366,7 +380,7 @@ def local_choices(
     weights: Labels,
     random_state: RandomState,
 ) -> dict[str, Any]:
-    """The arguments that differ from their defaults."""
+    """The arguments that differ from their defaults, as a dict."""
     choices: dict[str, Any] = {"guarantee": guarantee, "groups": groups, "weights": weights}
     choices = {name: value for name, value in choices.items() if value is not None}
     if smoothed or guarantee == "randomized":
@@ -375,9 +389,52 @@ def local_choices(
 
 
 def refuse_choices(method: IntervalRegressor, choices: dict[str, Any]) -> None:
-    """Refuse arguments that are only for methods with local weights."""
+    """Raise if arguments were passed that only methods with local weights take."""
     if choices:
         raise InputError(
             f"{type(method).__name__} has no local weights and takes no {min(choices)}=; leave it out, or use "
             "LVDRegressor"
         )
+
+
+def fill_in_unknown(value: Any) -> dict[str, Any]:
+    """The attributes with NaN replaced by 0, since files hold no NaN, and masks of the replaced values."""
+    attributes = dict(vars(value))
+    for name in MAY_BE_UNKNOWN & attributes.keys():
+        unknown = np.isnan(attributes[name])
+        if unknown.any() and not unknown.all(axis=0).any():
+            attributes |= {name: np.where(unknown, 0.0, attributes[name]), f"{name}unknown": unknown}
+    return attributes
+
+
+def take_out_unknown(value: Any) -> None:
+    """Restore the NaN that :func:`fill_in_unknown` replaced."""
+    learned = vars(value)
+    for name in MAY_BE_UNKNOWN & learned.keys():
+        unknown = learned.pop(f"{name}unknown", None)
+        if unknown is None:
+            continue
+        if np.shape(unknown) != np.shape(learned[name]) or unknown.dtype != bool:
+            raise InputError(f"{name} and {name}unknown do not belong together")
+        learned[name] = np.where(unknown, np.nan, learned[name])
+
+
+def interval_columns(
+    y_pred: Float[NDArray, "n t"],
+    intervals: Float[NDArray, "n 2 l t"],
+    levels: Float[NDArray, "l"],
+    targets: Sequence[str] = ("",),
+) -> dict[str, Float[NDArray, "n"]]:
+    """``y_pred``, then ``lower_90`` and ``upper_90`` for each level; the names end in the targets' names.
+
+    >>> y_pred, intervals = np.zeros((1, 1)), np.array([[-1.0, 1.0]])[..., None, None]
+    >>> list(interval_columns(y_pred, intervals, np.array([0.9]), ["_price"]))
+    ['y_pred_price', 'lower_90_price', 'upper_90_price']
+    """
+    columns = {}
+    for t, suffix in enumerate(targets):
+        columns[f"y_pred{suffix}"] = y_pred[:, t]
+        for number, level in enumerate(levels.tolist()):
+            for side, name in enumerate(("lower", "upper")):
+                columns[f"{name}_{percent_name(level)}{suffix}"] = intervals[:, side, number, t]
+    return columns

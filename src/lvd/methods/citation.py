@@ -1,4 +1,4 @@
-"""What to cite: the paper, this software, and the work of others that a model uses."""
+"""What to cite: the paper, this software, and the published work that a model uses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lvd.methods.online_intervals import OnlineIntervals
 
 
 class Reference(NamedTuple):
-    """An entry of BibTeX; `where` is the name and value of the field that says where it appeared."""
+    """A BibTeX entry; `where` holds the name and value of the venue field."""
 
     authors: str
     title: str
@@ -22,7 +22,7 @@ class Reference(NamedTuple):
     year: int
 
     def bibtex(self, key: str) -> str:
-        """The entry, with braces around what must keep its capitals."""
+        """The BibTeX entry, with braces protecting capitals."""
         kind = {"journal": "article", "booktitle": "inproceedings"}.get(self.where[0], "misc")
         fields = {"author": self.authors, "title": f"{{{self.title}}}", self.where[0]: self.where[1]}
         lines = [f"  {name} = {{{text}}}," for name, text in fields.items()]
@@ -152,12 +152,13 @@ _LEVELS = {
 
 
 def citation(model: Any = None, *, guarantee: str | None = None) -> str:
-    """BibTeX entries of what a model uses: the paper, this software, and the method, score and estimator of others.
+    """BibTeX entries for what a model uses: the paper, this software, and the method, score and estimator.
 
     Parameters
     ----------
-    model : a regressor of lvd's, fitted or not, or :class:`OnlineIntervals`; None for the paper and the software.
-    guarantee : the one that was asked for when predicting, if it was not the default.
+    model : one of lvd's regressors, fitted or not, or :class:`OnlineIntervals`; None for the paper and the
+    software only.
+    guarantee : the guarantee requested at prediction time, if not the default.
 
     Examples
     --------
@@ -196,6 +197,6 @@ def _keys_of(model: Any) -> tuple[str, ...]:
 
 
 def _estimator_keys(model: IntervalRegressor) -> tuple[str, ...]:
-    """chemprop's, whether its network was trained here or elsewhere."""
+    """Return chemprop's key if the estimator is a chemprop network, trained here or elsewhere."""
     of = type(vars(model).get("estimator")).__module__
     return ("heid2024",) if of.startswith(("chemprop.", "lvd.molecules")) else ()

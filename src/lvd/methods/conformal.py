@@ -1,4 +1,4 @@
-"""What conformal methods share: a model, a score and, with a kernel, local weights."""
+"""Shared by the conformal methods: a model, a score and, with a kernel, local weights."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from lvd._validation import (
     to_numpy,
 )
 from lvd.calibration import CalibrationWarning, GlobalConformal, LocalConformal
-from lvd.calibration.calibration_rows import MOST_SET_ASIDE
+from lvd.calibration.calibration_rows import MOST_SET_ASIDE, drawn_rows
 from lvd.calibration.own_coverage import own_coverage
 from lvd.engine.finite_sample import QUANTILES, rows_missing
 from lvd.intervals import Region
@@ -71,40 +71,38 @@ SCORES: dict[str, Callable[[], ConformityScore]] = {
     "quantile": QuantileResidual,
     **{shape: partial(JointResidual, shape) for shape in SHAPES},
 }
-"""The scores that have a name."""
+"""The scores that can be selected by name."""
 
 CALIB_SIZE = 0.25
-"""The share of the rows that calibrate by default, where the model is trained here, up to `MOST_SET_ASIDE` rows."""
+"""The default share of rows set aside to calibrate a model trained here, at most `MOST_SET_ASIDE` rows."""
 ASKED_AGAIN, SMALL_CHANGE = 16, 1e-2
-"""How many rows are predicted twice, and by what share of the predictions' range the answers may differ."""
-CALIBRATION_COLUMNS = {"digests_calib_", "residuals_calib_", "signed_calib_", "units_calib_", "y_calib_"}
-"""The attributes that hold the calibration rows."""
+"""How many rows are predicted twice, and how far the answers may differ, relative to their range."""
 SET_ASIDE = 1 / 3
 """The share of calibration rows used for learning if a trained model interpolates its training rows."""
 
 
 class InterpolationWarning(CalibrationWarning):
-    """A trained model interpolates its training rows, so some calibration rows are used to learn from instead."""
+    """A trained model interpolates its training rows, so learning takes some calibration rows instead."""
 
 
 class SharedRowsWarning(CalibrationWarning):
-    """Calibration rows equal training rows: the same cases used twice, or different cases that look alike."""
+    """Calibration rows equal training rows: the same cases used twice, or distinct cases that look alike."""
 
 
 @dataclass(eq=False, repr=False)
 class ConformalMethod(IntervalRegressor):
-    """A method with a calibration step on rows that training has not seen.
+    """A method that calibrates on rows unseen in training.
 
-    The walk of an interval: the model predicts and embeds, the score is bound to the rows, the calibrator of each
-    target gives the radius of each column of scores, and the score turns radii into intervals. A method only
-    names its score, its kernel and its calibrator. `n_jobs` models are trained at the same time, where several are
-    needed to predict rows held out, each on a thread; None trains one after the other.
+    How an interval is computed: the model predicts and embeds, the score is bound to the rows, each target's
+    calibrator gives a radius for each score column, and the score turns radii into intervals. A method only
+    chooses its score, kernel and calibrator. `n_jobs` is how many models are trained in parallel, on threads,
+    when several are needed for out-of-fold predictions; None trains them one by one.
     """
 
     guarantee: ClassVar[str] = "marginal"
     post_hoc: ClassVar[bool] = True
     quantile = "finite_sample"
-    """Which quantile of equally weighted scores is the radius; some methods have it as a parameter."""
+    """Which quantile of equally weighted scores is the radius; a parameter in some methods."""
 
     estimator: Any = None
     _: KW_ONLY
@@ -115,27 +113,27 @@ class ConformalMethod(IntervalRegressor):
 
     @abstractmethod
     def _conformity_score(self) -> ConformityScore:
-        """What is calibrated."""
+        """The conformity score to calibrate."""
 
     def _check_parameters(self) -> None:
         check_choice(self.quantile, "quantile", QUANTILES)
         self._conformity_score()
 
     def _new_kernel(self, training: TrainingRows) -> Kernel | None:
-        """The unfitted kernel of each target; None weighs all calibration rows alike."""
+        """The unfitted kernel for each target; None weights all calibration rows equally."""
         return None
 
     def _new_support(self) -> SupportRule | None:
-        """The rule that decides which rows are known; None if all are."""
+        """The rule that decides which rows are known; None if every row is."""
         return None
 
     @property
     def _kernel_target(self) -> str:
-        """What the kernel learns to tell: ``"y"`` or ``"errors"``."""
+        """What the kernel is trained to distinguish: ``"y"`` or ``"errors"``."""
         return "y"
 
     def _new_model(self, seed: int) -> Model | Candidates:
-        """The model of the estimator, or several to choose from."""
+        """The estimator's model, or several candidates to choose from."""
         return as_model(self.estimator, prefit=self.prefit, device=self.device, random_state=seed)
 
     @property
@@ -143,8 +141,13 @@ class ConformalMethod(IntervalRegressor):
         """Whether unknown rows get infinite intervals."""
         return False
 
+    @property
+    def _most_calibrating(self) -> int | None:
+        """How many rows calibrate at most; None for all."""
+        return None
+
     def _calibrator(self, kernel: Kernel | None) -> GlobalConformal | LocalConformal:
-        """What turns the calibration scores of a target into radii."""
+        """The calibrator that turns a target's calibration scores into radii."""
         return GlobalConformal(self.quantile)
 
     def fit(
@@ -157,14 +160,14 @@ class ConformalMethod(IntervalRegressor):
         max_weight: float | None = None,
         sample_weight: Labels = None,
     ) -> Any:
-        """Train on a part of the rows and conformalize on the `calib_size` share set aside.
+        """Train on part of the rows and calibrate on the `calib_size` share set aside.
 
-        With ``calib_size=None``, or an estimator that is trained already, no row is set aside, and
-        :meth:`conformalize` must follow. `groups` and `weights` hold one value for each row, and those of the rows
-        set aside are used; for `max_weight` see :meth:`conformalize`. Rows that the model treats as one case are
-        set aside together or not at all. With several targets, unknown ones may be NaN: each target is learned and
-        calibrated from the rows that have it. `sample_weight` is how much each row counts when the estimator is
-        trained, if that takes such weights; in calibration every row counts alike.
+        With ``calib_size=None`` or an already trained estimator no rows are set aside, and :meth:`conformalize`
+        must follow. `groups` and `weights` hold one value per row, of which only those of the calibration rows
+        are used; for `max_weight` see :meth:`conformalize`. Rows that the model treats as one case are set
+        aside together or not at all. With several targets, unknown values may be NaN: each target is learned
+        and calibrated from the rows that have it. `sample_weight` weights the rows in training, for estimators
+        that accept it; calibration weights all rows equally.
         """
         levels, seed = self._check_settings()
         if self.n_jobs is not None:
@@ -174,7 +177,7 @@ class ConformalMethod(IntervalRegressor):
         model: Any = self._new_model(seed)
         first = model.first if isinstance(model, Candidates) else model
         prepared: Any = score.prepare(first, levels)
-        # A score that makes a model of its own leaves nothing to choose.
+        # A score that builds its own model leaves no candidates to choose from.
         self.model_ = model if prepared is first else prepared
         inputs, targets = self._check_rows(X, y, missing=model.takes_missing_targets)
         self._check_joint(score)
@@ -191,14 +194,14 @@ class ConformalMethod(IntervalRegressor):
             )
         train, calib = split_cases(self.model_.same_case(inputs), calib_size, seed)
         self.__dict__.pop("n_calib_", None)
-        train_inputs = _safe_indexing(inputs, train)
+        train_inputs = _safe_indexing(inputs, train) if len(calib) else inputs
         with few_threads(train_inputs):
             some = None if row_weights is None else row_weights[train]
             crossed = self._train(train_inputs, targets[train], score, seed, folds, sample_weight=some)
             self.train_digests_ = np.sort(row_digests(train_inputs))
             self.crossed_ = crossed is not None
             if crossed is not None:
-                self._take_calibration(*crossed, targets, labels)
+                self._calibrate_crossed(*crossed, targets, labels)
             elif len(calib):
                 chosen = rows_of_labels(labels, calib)
                 self._calibrate(_safe_indexing(inputs, calib), targets[calib], chosen)
@@ -213,28 +216,28 @@ class ConformalMethod(IntervalRegressor):
         weights: Labels = None,
         max_weight: float | None = None,
     ) -> Any:
-        """Calibrate on rows that training has not seen; replaces an earlier calibration.
+        """Calibrate on rows unseen in training, replacing any earlier calibration.
 
-        `groups` and `weights` hold one value for each row, and `max_weight` is the largest of the weights that a
-        new row can have, which the local promise needs (see :meth:`LocalConformal.conformalize`). With several
-        targets, unknown ones may be NaN: each target is calibrated by the rows that have it.
+        `groups` and `weights` hold one value per row, and `max_weight` is the largest weight that a new row can
+        have, which the local guarantee needs (see :meth:`LocalConformal.conformalize`). With several targets,
+        unknown values may be NaN: each target is calibrated on the rows that have it.
         """
         check_is_fitted(self, "train_digests_")
         inputs, targets = self._check_rows(X_calib, y_calib, self.n_targets_, missing=True)
         labels = self._check_labels(len(targets), groups=groups, weights=weights, max_weight=max_weight)
         self._warn_of_shared_rows(inputs)
         self.crossed_ = False
-        with few_threads(inputs):  # some of the rows may train
+        with few_threads(inputs):  # some of the rows may be trained on
             self._calibrate(inputs, targets, labels)
         return self
 
     @property
     def is_crossed(self) -> bool:
-        """Whether cross-validated errors calibrate; models saved before there was a choice do not say."""
+        """Whether calibration uses cross-validated errors; False for models saved before the option existed."""
         return bool(vars(self).get("crossed_", False))
 
     def _share_set_aside(self, model: Any, n_rows: int) -> float | None:
-        """The share of the rows of `fit` that calibrate; none with a trained model, which may have seen them."""
+        """The share of `fit`'s rows to calibrate on; None for a trained model, which may have seen them."""
         default = isinstance(self.calib_size, str) and self.calib_size == "auto"
         if not model.prefit:
             return min(CALIB_SIZE, MOST_SET_ASIDE / n_rows) if default else self.calib_size  # type: ignore
@@ -247,11 +250,11 @@ class ConformalMethod(IntervalRegressor):
         )
 
     def _crossed_folds(self, model: Any, cases: NDArray, groups: Labels, seed: int) -> Folds | None:
-        """The folds of cross-validated calibration; None if rows set aside calibrate."""
+        """The folds of cross-validated calibration; None if it uses rows set aside."""
         return None
 
     def _check_sample_weight(self, sample_weight: Labels, n_rows: int) -> Float[NDArray, "n"] | None:
-        """One weight for each row, none of them negative, if the model takes such."""
+        """Check the sample weights: one per row, none negative, and only for models that accept them."""
         if sample_weight is None:
             return None
         if isinstance(self.model_, Candidates) or not self.model_.takes_sample_weight or self.model_.prefit:
@@ -262,11 +265,11 @@ class ConformalMethod(IntervalRegressor):
         found = check_vector(sample_weight, "sample_weight")
         check_same_length(X=range(n_rows), sample_weight=found)
         if found.min() < 0.0 or not found.any():
-            raise InputError("sample_weight must hold numbers from 0 on, and not all of them 0")
+            raise InputError("sample_weight must not be negative, nor 0 in every row")
         return found
 
     def _held_out_folds(self, n_rows: int) -> Folds | None:
-        """The folds that hold training rows out where other rows calibrate; None for folds at random."""
+        """The folds for out-of-fold errors when other rows calibrate; None for random folds."""
         return None
 
     def _train(
@@ -279,8 +282,8 @@ class ConformalMethod(IntervalRegressor):
         *,
         sample_weight: Float[NDArray, "n"] | None = None,
     ) -> tuple[EvaluatedRows, BoundScore] | None:
-        """Fit the model, a kernel for each target, and the score; with folds returns the rows and their scores by
-        what has not seen their fold."""
+        """Fit the model, a kernel per target, and the score; with folds, return the rows and their out-of-fold
+        scores."""
         crossed, held_out = None, None if folds else self._held_out_folds(len(y))
         if isinstance(self.model_, Candidates):
             self.model_, crossed, self.choice_ = self.model_.choose(
@@ -302,10 +305,9 @@ class ConformalMethod(IntervalRegressor):
         return None if self.postponed_ else self._learn(training)
 
     def _learn(self, training: TrainingRows) -> tuple[EvaluatedRows, BoundScore] | None:
-        """Learn the kernels and the score; from rows that will not calibrate, unless there are folds."""
+        """Learn the kernels and the score, from rows that will not calibrate unless there are folds."""
         if self._kernel_target == "errors":
             training = training.part_to_learn_from()
-        announce("learning the kernel")
         template = self._new_kernel(training)
         self.kernels_ = fit_kernels(template, training, self._kernel_target, self.score_)
         located = training.located(self.kernels_)
@@ -317,7 +319,7 @@ class ConformalMethod(IntervalRegressor):
     def _learn_from_calibration_rows(
         self, X: Any, y: Float[NDArray, "m t"], labels: dict[str, Any]
     ) -> tuple[Any, Float[NDArray, "r t"], dict[str, Any]]:
-        """Learn from a part of the calibration rows; what is left calibrates."""
+        """Learn from part of the calibration rows; return the rest for calibration."""
         calib, aside = split_cases(self.model_.same_case(X), SET_ASIDE, self.seed_)
         warnings.warn(
             "the estimator nearly interpolates its training rows, so its errors there are too small to learn from: "
@@ -331,15 +333,32 @@ class ConformalMethod(IntervalRegressor):
         return _safe_indexing(X, calib), y[calib], rows_of_labels(labels, calib)
 
     def _calibrate(self, X: Any, y: Float[NDArray, "m t"], labels: dict[str, Any]) -> None:
-        """Calibrate, replacing an earlier calibration."""
+        """Calibrate, replacing any earlier calibration."""
+        announce("calibrating the intervals")
         if self.postponed_:
             X, y, labels = self._learn_from_calibration_rows(X, y, labels)
+        some = self._drawn(len(y), labels.get("groups"))
+        if some is not None:
+            X, y, labels = _safe_indexing(X, some), y[some], rows_of_labels(labels, some)
         self._take_calibration(*self._bind(X), y, labels)
+
+    def _calibrate_crossed(
+        self, rows: EvaluatedRows, bound: BoundScore, y: Float[NDArray, "m t"], labels: dict[str, Any]
+    ) -> None:
+        """Calibrate by cross-validated errors of the training rows."""
+        some = self._drawn(len(y), labels.get("groups"))
+        if some is not None:
+            rows, bound, y, labels = rows[some], bound[some], y[some], rows_of_labels(labels, some)
+        self._take_calibration(rows, bound, y, labels)
+
+    def _drawn(self, n_rows: int, groups: Labels = None) -> Int[NDArray, "k"] | None:
+        """The indices of the rows that calibrate, None for all."""
+        return drawn_rows(n_rows, self._most_calibrating, self.seed_, groups)
 
     def _take_calibration(
         self, rows: EvaluatedRows, bound: BoundScore, y: Float[NDArray, "m t"], labels: dict[str, Any]
     ) -> None:
-        """Calibrate with the scores of these rows."""
+        """Calibrate on the scores of these rows."""
         scores = bound(y)
         check_known(scores[:, 0], joint=self.score_.joint)
         kernels: Sequence[Kernel | None] = self.kernels_ or [None] * scores.shape[2]
@@ -347,7 +366,7 @@ class ConformalMethod(IntervalRegressor):
         self._add_scores("conformalize", rows, scores, labels)
         self.residuals_calib_, self.units_calib_, self.y_calib_ = y - bound.y_pred, bound.unit, y
         self.signed_calib_ = bound.signed(y)
-        # A stream keeps no inputs, so none of its rows is recognised.
+        # A stream keeps no inputs, so none of its rows can be recognised later.
         self.digests_calib_ = np.zeros(len(y), np.uint64) if rows.inputs is None else row_digests(rows.inputs)
         self.n_calib_ = len(y)
         self._warn_if_too_few()
@@ -355,7 +374,7 @@ class ConformalMethod(IntervalRegressor):
     def _add_scores(
         self, how: str, rows: EvaluatedRows, scores: Float[NDArray, "m c r"], labels: dict[str, Any]
     ) -> None:
-        """``conformalize`` or ``update`` each calibrator by the rows that have its target."""
+        """Call ``conformalize`` or ``update`` on each calibrator with the rows that have its target."""
         for calibrator, columns in zip(self.calibrators_, np.moveaxis(scores, 2, 0), strict=True):
             some = present_rows(columns[:, 0])
             getattr(calibrator, how)(rows.placed[some], columns[some], **rows_of_labels(labels, some))
@@ -368,7 +387,7 @@ class ConformalMethod(IntervalRegressor):
             )
 
     def _bind(self, X: Any, unknown: Labels = None) -> tuple[EvaluatedRows, BoundScore]:
-        """One pass of the model over the rows, and the score bound to them."""
+        """Evaluate the model once on the rows and bind the score to them."""
         if unknown is not None:
             unknown = to_numpy(unknown).astype(bool)
             check_same_length(X=X, unknown=unknown)
@@ -380,10 +399,11 @@ class ConformalMethod(IntervalRegressor):
             return rows, self.score_.bind(rows)
 
     def calibration_coverage(self, confidence_level: Levels | None = None) -> Any:
-        """The share of calibration rows that intervals would cover which are made without that row.
+        """The leave-one-out coverage of the calibration rows: each is judged by an interval made without it.
 
-        Of up to 500 rows; a number for one level, an array for a list, with a last dimension for several targets.
-        It is an estimate of the coverage of new rows, to look at; :func:`lvd.metrics` measures on rows of your own.
+        Uses up to 500 rows; returns a number for one level, an array for a list, with a last dimension for
+        several targets. A quick estimate of the coverage of new rows; :func:`lvd.metrics` measures it on rows
+        of your own.
 
         Examples
         --------
@@ -407,12 +427,12 @@ class ConformalMethod(IntervalRegressor):
         *,
         max_rows: int | None = MOST_ROWS,
     ) -> ExportedGraph:
-        """Write one ONNX graph from rows of numbers to what ``predict_interval(X, as_frame=True)`` gives.
+        """Write one ONNX graph that maps numeric rows to what ``predict_interval(X, as_frame=True)`` returns.
 
-        It runs in onnxruntime alone. Its input ``X`` is a matrix of float64 with the columns of `fit`; its outputs
-        are ``y_pred``, ``lower_90`` and ``upper_90`` for each level, and for local methods ``n_effective`` and
-        ``known``. Of more than `max_rows` calibration rows, those of the smallest errors are left out: intervals
-        become wider by it, never narrower, and a warning says by how much. None keeps all.
+        It needs only onnxruntime to run. The input ``X`` is a float64 matrix with the columns of `fit`; the
+        outputs are ``y_pred``, ``lower_90`` and ``upper_90`` for each level, and for local methods
+        ``n_effective`` and ``known``. Beyond `max_rows` calibration rows those with the smallest errors are
+        dropped: intervals become wider, never narrower, and a warning says by how much. None keeps all rows.
 
         Examples
         --------
@@ -441,7 +461,7 @@ class ConformalMethod(IntervalRegressor):
         plans = {level: self.score_.plan(level) for level in self._levels(None).tolist()}
         shares = [min(own_coverage(one, plan) for one in self.calibrators_) for plan in plans.values()]
         told = [f"{share:.1%} at level {level:g}" for level, share in zip(plans, shares, strict=True)]
-        judged = f"{', '.join(told)} (calibration rows, each judged without itself)"
+        judged = f"{', '.join(told)} (leave-one-out, on calibration rows)"
         return sizes | {"calibrated by": f"{self.n_calib_:,} rows", "coverage": judged}
 
     def predict_region(
@@ -455,10 +475,10 @@ class ConformalMethod(IntervalRegressor):
         weights: Labels = None,
         random_state: RandomState = 0,
     ) -> Region:
-        """For each row a region that holds all targets together at one level; see :class:`lvd.Region`.
+        """For each row, a joint region of all targets at one level; see :class:`lvd.Region`.
 
-        For scores of all targets together, such as ``LVDRegressor(joint="ellipsoid")``. Its projections
-        are the intervals of :meth:`predict_interval`, and the choices are those of that method.
+        Needs a joint score, such as ``LVDRegressor(joint="ellipsoid")``. Its projections are the intervals of
+        :meth:`predict_interval`, and it takes the same choices.
         """
         self._check_calibrated()
         levels = self._levels(confidence_level)
@@ -477,7 +497,7 @@ class ConformalMethod(IntervalRegressor):
         return region
 
     def _regions(self, bound: BoundScore, radius: Float[NDArray, "n s l r"]) -> tuple[Region, ...]:
-        """A region of all targets at each level; none where targets are calibrated one by one."""
+        """A joint region at each level; empty if targets are calibrated separately."""
         if not isinstance(bound, BoundJoint):
             return ()
         return tuple(bound.region(radii, self._bounds) for radii in radius[:, 0, :, 0].T)
@@ -495,7 +515,7 @@ class ConformalMethod(IntervalRegressor):
     def _one_sided(
         self, rows: EvaluatedRows, bound: BoundScore, levels: Float[NDArray, "l"], side: str, **choices: Any
     ) -> Float[NDArray, "n 2 l t"]:
-        """Intervals with one end: a quantile of the signed scores, which grow with y; they hold the prediction."""
+        """One-sided intervals from a quantile of the signed scores; they contain the prediction."""
         if self.score_.joint:
             raise InputError(
                 Parameter("side", named=True),
@@ -525,14 +545,14 @@ class ConformalMethod(IntervalRegressor):
         signed: Sequence[Any] | None = None,
         **choices: Any,
     ) -> Float[NDArray, "n s l r"]:
-        """The radii of each target, or of all together; the choices are those of :meth:`LocalConformal.radius`."""
+        """The radii of each target or of the joint score; `choices` as in :meth:`LocalConformal.radius`."""
         if not self.kernels_:
             refuse_choices(self, choices)
         guarantee = choices.get("guarantee", "local")
         if self.is_crossed and guarantee != "local":
             raise InputError(
                 Parameter("guarantee"),
-                f" {guarantee!r} speaks of calibration rows that training has not seen, and here cross-validated "
+                f" {guarantee!r} needs calibration rows that training has not seen, and here cross-validated "
                 "errors calibrate; use 'local', or calibration='split'",
             )
         if guarantee == "randomized":
@@ -549,7 +569,7 @@ class ConformalMethod(IntervalRegressor):
         return radius
 
     def _check_support(self, rows: EvaluatedRows) -> Support:
-        """Which rows are known; decided once for the intervals and the evidence of the same rows."""
+        """Which rows are known, decided once and reused for the intervals and the evidence of the same rows."""
         if "support" not in vars(rows):
             marked = np.zeros(len(rows.y_pred), bool) if rows.unknown is None else rows.unknown
             found = [Support.of(~marked, "it was marked as unknown")]
@@ -573,7 +593,7 @@ class ConformalMethod(IntervalRegressor):
         )
 
     def _check_labels(self, n_rows: int, **labels: ArrayLike | float | None) -> dict[str, Any]:
-        """The labels that were given; only methods with local weights take them."""
+        """The labels that were given; raises for methods without local weights."""
         given = {name: values for name, values in labels.items() if values is not None}
         for name, values in given.items():
             if not self.has_local_weights:
@@ -586,7 +606,7 @@ class ConformalMethod(IntervalRegressor):
         return given
 
     def _check_joint(self, score: ConformityScore) -> None:
-        """Refuse a joint region for a single target."""
+        """Raise if a joint region is requested for a single target."""
         if score.joint and self.n_targets_ == 1:
             raise InputError(
                 "a joint region holds several targets together, and y has one; give y of shape (rows, targets), or "
@@ -594,7 +614,7 @@ class ConformalMethod(IntervalRegressor):
             )
 
     def _complete(self, y: Float[NDArray, "m t"]) -> Bool[NDArray, "m r"]:
-        """Which rows calibrate each radius: those that have its target, or, for a joint score, all targets."""
+        """Which rows calibrate each radius: those that have the target, or all targets for a joint score."""
         known: NDArray = ~np.isnan(y)
         return np.all(known, axis=1, keepdims=True) if self.score_.joint else known
 
@@ -610,7 +630,7 @@ class ConformalMethod(IntervalRegressor):
             )
 
     def _warn_if_answers_change(self, rows: EvaluatedRows) -> None:
-        """Predict a few rows again: intervals are only valid for a model that answers the same each time."""
+        """Predict a few rows again and warn if the answers differ: intervals need a deterministic model."""
         some = np.arange(len(rows.y_pred))[:ASKED_AGAIN]
         again = self.model_.evaluate(_safe_indexing(rows.inputs, some)).y_pred
         moved = np.abs(again - rows.y_pred[some])
@@ -637,7 +657,7 @@ class ConformalMethod(IntervalRegressor):
 
 
 def as_score(conformity_score: Any) -> ConformityScore:
-    """The unfitted score of that name, or a clone of the one given."""
+    """A new score of that name, or a clone of the one given."""
     if isinstance(conformity_score, ConformityScore):
         return clone(conformity_score)
     if not isinstance(conformity_score, str) or conformity_score not in SCORES:
@@ -652,9 +672,9 @@ def as_score(conformity_score: Any) -> ConformityScore:
 def fit_kernels(
     template: Kernel | None, training: TrainingRows, kernel_target: str, score: ConformityScore
 ) -> list[Kernel]:
-    """A fitted kernel for each target, or one for all; a fitted template is used as it is for a single target.
+    """A fitted kernel per target, or one for all; a fitted template is reused for a single target.
 
-    Rows are similar when their targets are, or their errors: the square root of these has fewer outliers.
+    Rows are similar if their targets are, or their errors; square roots of errors have fewer outliers.
     """
     if template is None:
         return []
@@ -664,6 +684,7 @@ def fit_kernels(
     learned = (
         training.y if of_y else np.sqrt(score.error_sizes(training.out_of_fold_errors(joint=score.joint)))
     )
+    announce("learning the kernel")
     placed = training.located([template]).rows.placed
     check_known(learned, joint=score.joint)
     known = [(column, present_rows(column)) for column in learned.T]
@@ -671,7 +692,7 @@ def fit_kernels(
 
 
 def check_known(columns: Float[NDArray, "n r"], *, joint: bool) -> None:
-    """Refuse a target that no row has, or for a joint score that no row has all targets."""
+    """Raise if a target is unknown in every row or, for a joint score, if no row has all targets."""
     if joint and np.isnan(columns).all():
         raise InputError(
             f"a joint region needs rows in which all targets are known, but none of {len(columns)} rows has them "
@@ -681,7 +702,7 @@ def check_known(columns: Float[NDArray, "n r"], *, joint: bool) -> None:
 
 
 def rows_of_labels(labels: dict[str, Any], rows: Any) -> dict[str, Any]:
-    """The labels of some rows; scalars and None stay as they are."""
+    """The labels of the selected rows; scalars and None are passed through."""
     return {
         name: values if values is None or np.ndim(values) == 0 else _safe_indexing(values, rows)
         for name, values in labels.items()
@@ -689,14 +710,14 @@ def rows_of_labels(labels: dict[str, Any], rows: Any) -> dict[str, Any]:
 
 
 def rows_needed(confidence_level: float) -> int:
-    """The fewest calibration rows m for a finite interval: ``level (m + 1) <= m``."""
+    """The smallest number of calibration rows m that allows a finite interval: ``level (m + 1) <= m``."""
     return rows_missing(0.0, confidence_level)
 
 
 def split_cases(
     cases: NDArray, calib_size: float | None, seed: int
 ) -> tuple[Int[NDArray, "a"], Int[NDArray, "b"]]:
-    """Row numbers for training and for calibration; all rows of one case are in the same part."""
+    """Split the rows into training and calibration indices, keeping all rows of a case together."""
     n_rows = len(cases)
     order = np.random.default_rng(seed).permutation(n_rows)
     if calib_size is None:
@@ -710,14 +731,14 @@ def split_cases(
     n_calib = int(starts[np.abs(starts - max(1, round(calib_size * n_rows))).argmin()])
     if n_rows - n_calib < 2:
         raise InputError(
-            f"fit needs at least 2 training rows beside the calibration rows, got {n_rows} sample(s) in all; "
+            f"fit needs at least 2 training rows besides the calibration rows, got {n_rows} sample(s) in all; "
             "give more rows, or calib_size=None and conformalize on rows of their own"
         )
     return np.sort(order[n_calib:]), np.sort(order[:n_calib])
 
 
 def _cases_together(order: Int[NDArray, "n"], cases: NDArray) -> tuple[Int[NDArray, "n"], Int[NDArray, "c"]]:
-    """The order with the rows of each case together, and the positions at which a case ends."""
+    """Reorder so that the rows of each case are adjacent; return the order and where each case ends."""
     _, first, case = np.unique(cases[order], return_index=True, return_inverse=True)
     ranks = first[case]
     moved = np.argsort(ranks, kind="stable")

@@ -30,28 +30,28 @@ class TrainsEnsembles(Protocol):
     """An estimator whose networks can be trained as a deep ensemble."""
 
     def ensemble(self, n_members: int) -> Any:
-        """The networks, yet to be trained."""
+        """Return the untrained ensemble."""
         ...
 
 
 @dataclass(eq=False, repr=False)
 class DeepEnsembleRegressor(NormalRegressor):
-    """Networks that predict mean and variance, each trained on all rows from weights of its own.
+    """Networks that predict mean and variance, each trained on all rows from its own initial weights.
 
-    They learn by the normal log-likelihood of the rows and of their adversarial examples. Together they are a
-    mixture of normals; the intervals are those of the normal with its mean and variance. Nothing is promised about
-    their coverage. All networks are trained as one.
+    The loss is the normal log-likelihood of the rows and of their adversarial examples. Together they are a
+    mixture of normals; the intervals are those of the normal with its mean and variance. Coverage is not
+    guaranteed. All networks are trained in one batch.
 
     Parameters
     ----------
-    estimator : None builds perceptrons. An estimator with a method ``ensemble(n_members)`` makes and trains the
-        networks itself: its settings replace those below, there are no adversarial examples, and every network
-        chooses its epoch by rows of its own.
+    estimator : None builds perceptrons. An estimator with a method ``ensemble(n_members)`` builds and trains
+        the networks itself: its settings replace those below, there are no adversarial examples, and each
+        network picks its epoch on its own held-out rows.
     n_members : number of networks.
     hidden_sizes : widths of the ReLU layers.
-    epochs : passes over the rows. With fewer than a few hundred rows, many more than the paper's 40 overfit.
+    epochs : passes over the rows. Below a few hundred rows, far more than the paper's 40 epochs overfits.
     batch_size, learning_rate : of Adam.
-    adversarial_step : how far an adversarial example is from its row, as a share of each input's range.
+    adversarial_step : distance of an adversarial example from its row, as a share of each input's range.
     confidence_level, y_range, device, random_state : as in :class:`LVDRegressor`.
 
     Examples

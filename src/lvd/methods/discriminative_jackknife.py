@@ -32,23 +32,23 @@ PREDICTIONS_AT_ONCE = 2**20
 
 @dataclass(eq=False, repr=False)
 class DiscriminativeJackknifeRegressor(IntervalRegressor):
-    """Jackknife+ intervals of a network that is trained once: influence functions replace leaving a row out.
+    """Jackknife+ intervals from a network trained once: influence functions approximate leaving each row out.
 
-    The parameters without each row follow from the row's gradient and Hessian and the inverse of the mean
-    loss's Hessian, all of them exact. The promise of Jackknife+ is lost on the way: it is for models truly
-    trained without the row, and these are expansions around a point that is hardly ever a minimum. Memory grows
-    with parameters x (parameters + rows), so this is for small networks.
+    The leave-one-out parameters follow from the row's gradient and Hessian and the inverse of the mean loss's
+    Hessian, all computed exactly. The guarantee of Jackknife+ is lost: it holds for models truly retrained
+    without the row, and these are expansions around a point that is rarely a minimum. Memory grows with
+    parameters x (parameters + rows), so use small networks.
 
     Parameters
     ----------
     estimator : the network. None builds a small MLP, trained as in the paper; a torch module or a NetRegressor.
-    order : terms of the expansion, 1 or 2. The second comes closer to leaving the row out where training has
-        reached a minimum; where it has not, it may run wild in directions of little curvature.
-    damping : what is added to the Hessian's diagonal. Too little, and directions in which the loss is flat
-        decide; too much, and the row is hardly left out at all. A network's weight decay belongs here too.
-    max_memory_gb : refuse, before training, what would need more memory than this.
-    prefit : the estimator is trained already, by the mean squared error or its NetRegressor's loss, on the rows
-        that are given to :meth:`fit`; it is left untouched.
+    order : terms of the expansion, 1 or 2. The second approximates leave-one-out better if training has reached
+        a minimum; otherwise it can diverge in directions of low curvature.
+    damping : added to the Hessian's diagonal. If too small, flat directions of the loss dominate; if too large,
+        leaving a row out has almost no effect. A network's weight decay belongs here too.
+    max_memory_gb : raise an error before training if more memory than this would be needed.
+    prefit : the estimator is already trained, with the mean squared error or its NetRegressor's loss, on the
+        rows passed to :meth:`fit`; it is not modified.
     confidence_level, y_range, device, random_state : as in :class:`LVDRegressor`.
 
     Examples
@@ -73,7 +73,7 @@ class DiscriminativeJackknifeRegressor(IntervalRegressor):
     device: str = "auto"
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> DiscriminativeJackknifeRegressor:
-        """Train on all rows, and work out the parameters without each of them."""
+        """Train on all rows, then compute the leave-one-out parameters."""
         inputs, targets, _ = self._begin(X, y)
         network = self._network()
         self._check_memory(
@@ -148,7 +148,7 @@ class DiscriminativeJackknifeRegressor(IntervalRegressor):
 
 
 def _count_parameters(network: NetRegressor, n_rows: int, n_inputs: int, n_targets: int) -> int:
-    """The trainable parameters, before training."""
+    """Count the trainable parameters before training."""
     if network.module is not None:
         return sum(p.numel() for p in network.module.parameters() if p.requires_grad)
     sizes = [n_inputs, *network.sizes(n_targets, n_rows), n_targets]

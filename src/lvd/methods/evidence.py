@@ -1,4 +1,4 @@
-"""The evidence for intervals: predictions with what they rest on, and explanations of single rows."""
+"""Evidence for intervals: what predictions rest on, and explanations of single rows."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from lvd.methods.attribution import (
 )
 
 MOST_ASKED_FIRST = 50
-"""Of so many rows it is asked first whether widths differ at all."""
+"""How many rows to check first for whether widths differ at all."""
 
 
 class Prediction(NamedTuple):
-    """What :meth:`LVDRegressor.predict_with_evidence` gives for n rows, L levels and T targets.
+    """What :meth:`LVDRegressor.predict_with_evidence` returns for n rows, L levels and T targets.
 
     Parameters
     ----------
-    y_pred : the predictions, (n,); for several targets (n, T).
-    intervals : the prediction intervals, (n, 2, L); for several targets (n, 2, L, T).
-    n_effective : the effective sample size of each row's local weights, (n,); for several targets (n, T).
+    y_pred : the predictions, (n,), or (n, T) for several targets.
+    intervals : the prediction intervals, (n, 2, L), or (n, 2, L, T) for several targets.
+    n_effective : the effective sample size of each row's local weights, (n,), or (n, T) for several targets.
     embeddings : the network's last hidden layer, (n, h).
-    known : whether training rows are similar to each row, (n,).
-    regions : for scores of all targets together, a :class:`lvd.Region` of them for each level; else none.
+    known : whether the row resembles training rows, (n,).
+    regions : for joint scores, one :class:`lvd.Region` per level; otherwise empty.
 
     Examples
     --------
@@ -59,7 +59,7 @@ class Prediction(NamedTuple):
 
 @dataclass(frozen=True)
 class Largest:
-    """The target that makes a joint region large: its expected error at the row, in units of its usual one."""
+    """The target that enlarges a joint region most: its expected error at the row relative to its usual one."""
 
     target: int
     times: float
@@ -67,7 +67,7 @@ class Largest:
 
     @property
     def sentence(self) -> str:
-        """Which target it is."""
+        """Name this target in a sentence."""
         name = f"target {self.target}" if self.name is None else self.name
         return (
             "The region holds all targets together. Compared with other rows it is largest in "
@@ -77,13 +77,12 @@ class Largest:
 
 @dataclass(frozen=True)
 class Explanation:
-    """One row's interval and the evidence for it; `label` is the row's name, where it has one.
+    """One row's interval and the evidence for it; `label` is the row's name, if it has one.
 
-    Where the region is joint, the evidence is that of all targets, and `largest` names one of them. `reason` says
-    why the row is unknown, if it is, and `column` is the number of the input that decides it alone, if one does;
-    `remark` is what the score has to say about the row's errors. `shares` tell for each column how much wider the
-    interval is for what the row has there, those that matter most first; none where there were no rows to compare
-    with.
+    For a joint region the evidence covers all targets, and `largest` names one of them. `reason` says why an
+    unknown row is unknown, and `column` is the index of the input that alone decides it, if one does; `remark`
+    is the score's comment on the row's errors. `shares` holds, per column, the factor by which its value widens
+    the interval, the most important first; it is empty without background rows.
     """
 
     row: int
@@ -104,7 +103,7 @@ class Explanation:
 
     @property
     def score_name(self) -> str | None:
-        """What the neighbours' scores measure; None if they are the errors themselves, or belong to all targets."""
+        """What the neighbours' scores measure; None if they are plain errors or cover all targets."""
         if self.largest is not None:
             return None
         if self.evidence.measure != "error":
@@ -113,7 +112,7 @@ class Explanation:
 
     @property
     def sentence(self) -> str:
-        """Why the interval is as wide as it is, or infinite."""
+        """Why the interval is as wide as it is, or why it is infinite."""
         unknown = ""
         if self.reason is not None:
             if self.when_unknown == "infinite":
@@ -132,7 +131,7 @@ class Explanation:
 def in_units_of_y(
     evidence: Evidence, indices: Int[NDArray, "k"], errors: Float[NDArray, "m"], measure: str
 ) -> Evidence:
-    """The same neighbours with their errors, counted among all calibration rows whether or not they have the
+    """The same neighbours with their errors, indexed among all calibration rows, including those without the
     target."""
     neighbors: list[Neighbor] = []
     for one in evidence.neighbors:
@@ -151,13 +150,13 @@ def with_shares(
     *,
     n_orders: int = N_ORDERS,
 ) -> list[Explanation]:
-    """Explanations of these rows with what each column adds to the width, against the others; as they are, if the
-    others are few or no column changes the width."""
+    """The explanations with each column's share of the width compared with `others`; unchanged if `others` are
+    too few or no column changes the width."""
     if len(others) < FEWEST_ROWS or not len(places) or not explanations:
         return list(explanations)
     few = _safe_indexing(others, np.arange(min(MOST_ASKED_FIRST, len(others))))
     if not np.ptp(log_widths(few, explanations[0].evidence.confidence_level), axis=0).any():
-        return list(explanations)  # one width for all rows
+        return list(explanations)  # all widths are equal
 
     def times(row: int, level: float) -> Float[NDArray, "c t"]:
         own, counts = _safe_indexing(X, [row]), (len(places), len(others))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
+from functools import partial
 from time import perf_counter
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils import _safe_indexing
 
-from lvd._parallel import chunk_slices, few_threads, usable_threads, workers
+from lvd._parallel import Jobs, at_once, chunk_slices, few_threads, usable_threads
 from lvd._progress import progress_bar
 from lvd._typing import ArrayLike, Float, Int, NDArray
 from lvd._validation import InputError, check_positive
@@ -26,20 +27,21 @@ PREDICTIONS_AT_ONCE = 2**22
 
 @dataclass(eq=False, repr=False)
 class JackknifePlusRegressor(IntervalRegressor):
-    """Intervals from models that each leave out a training row or a fold of them, without a calibration set.
+    """Intervals from models that each leave out a training row or fold, without a calibration set.
 
-    All rows train and all rows calibrate: each one's error comes from a model that has not seen it. The
-    promise for that is weaker, a coverage of at least ``1 - 2 (1 - level)``; in practice it is close to the
-    level. The point prediction comes from the model of all rows; an interval need not contain it.
+    All rows are used for training and for calibration: each row's error comes from a model that has not seen
+    it. The guarantee is weaker in return, a coverage of at least ``1 - 2 (1 - level)``; in practice coverage is
+    close to the level. The point prediction comes from the model trained on all rows, and an interval need not
+    contain it.
 
     Parameters
     ----------
     estimator : the model. None builds an MLP (:class:`NetRegressor`); a torch module, a NetRegressor, a
-        scikit-learn regressor or Pipeline. It is trained once on all rows and once for every row or fold.
-    cv : None leaves out one row at a time, exactly: as many trainings as rows. A number of folds, such as 10,
-        is CV+: as many trainings as folds, for somewhat wider intervals.
-    n_jobs : trainings at the same time, on threads; by default as many as torch uses threads.
-    progress : say how long a long computation will take, and show a bar, in a terminal only.
+        scikit-learn regressor or Pipeline. It is trained once on all rows and once without each row or fold.
+    cv : None leaves out one row at a time, exactly, with one training per row. A number of folds, such as 10,
+        is CV+: one training per fold, at the price of somewhat wider intervals.
+    n_jobs : how many models to train in parallel, on threads; defaults to torch's number of threads.
+    progress : announce how long a long computation will take and show a progress bar, in a terminal only.
     confidence_level, y_range, device, random_state : as in :class:`LVDRegressor`.
 
     Examples
@@ -63,7 +65,7 @@ class JackknifePlusRegressor(IntervalRegressor):
     device: str = "auto"
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> JackknifePlusRegressor:
-        """Train on all rows, and on all but each row or fold."""
+        """Train on all rows, and once without each row or fold."""
         inputs, targets, seed = self._begin(X, y)
         self.folds_ = _folds(len(targets), self.cv, seed)
         start = perf_counter()
@@ -74,23 +76,16 @@ class JackknifePlusRegressor(IntervalRegressor):
         n_threads = min(self.n_jobs or usable_threads(), n_folds)
         self.residuals_ = np.empty_like(targets)
 
-        def leave_out(fold: int) -> Model:
-            held_out = self.folds_ == fold
-            kept, left = np.flatnonzero(~held_out), np.flatnonzero(held_out)
-            model = self._new_model(seed)
-            with few_threads(inputs):  # in each of the threads, as they do not share what OpenMP is told
-                model.fit(_safe_indexing(inputs, kept), targets[kept])
-                y_pred = model.evaluate(_safe_indexing(inputs, left)).y_pred
-            self.residuals_[left] = np.abs(targets[left] - y_pred)
-            advance()
-            return model
-
         long = self.progress and n_folds * seconds / n_threads >= LONG_WAIT_SECONDS
         if long and sys.stderr.isatty():
             print(_forecast(n_folds, seconds, n_threads), file=sys.stderr)
-        showing = progress_bar("Jackknife+", n_folds, shown=long)
-        with few_threads(inputs), showing as advance, workers(n_threads) as run:
-            self.fold_models_ = run(leave_out, range(n_folds))
+        with few_threads(inputs), progress_bar("Jackknife+", n_folds, shown=long) as advance:
+            leave_out = partial(_leave_out, self._new_model(seed), inputs, targets, self.folds_)
+            jobs = Jobs(leave_out, range(n_folds), ended=advance)
+            answers = at_once(jobs, n_threads, inputs)
+        self.fold_models_ = [model for model, _ in answers]
+        for fold, (_, residuals) in enumerate(answers):
+            self.residuals_[self.folds_ == fold] = residuals
         return self
 
     def _check_parameters(self) -> None:
@@ -120,8 +115,18 @@ class JackknifePlusRegressor(IntervalRegressor):
         return jackknife_plus_intervals(by_fold[self.folds_], self.residuals_, levels)
 
 
+def _leave_out(
+    template: Model, inputs: Any, targets: Float[NDArray, "n t"], folds: Int[NDArray, "n"], fold: int
+) -> tuple[Model, Float[NDArray, "k t"]]:
+    """A model trained without a fold, and the sizes of its errors there."""
+    kept, left = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
+    model = template.untrained()
+    model.fit(_safe_indexing(inputs, kept), targets[kept])
+    return model, np.abs(targets[left] - model.evaluate(_safe_indexing(inputs, left)).y_pred)
+
+
 def _folds(n_rows: int, cv: int | None, seed: int) -> Int[NDArray, "n"]:
-    """The fold each row belongs to: its own, or one of `cv` drawn at random and of even sizes."""
+    """The fold of each row: its own, or one of `cv` random folds of nearly equal size."""
     n_folds = n_rows if cv is None else cv
     if not 2 <= n_folds <= n_rows or n_rows < 3:
         raise InputError(
@@ -134,7 +139,7 @@ def _folds(n_rows: int, cv: int | None, seed: int) -> Int[NDArray, "n"]:
 
 
 def _forecast(n_fits: int, seconds_each: float, n_threads: int) -> str:
-    """The expected duration of a long computation."""
+    """A sentence with the expected duration of a long computation."""
     hint = " cv=10 would train 10." if n_fits > 10 else ""
     return (
         f"Jackknife+ trains {n_fits:,} models of about {seconds_each:.2g} s each on {n_threads} thread(s): "

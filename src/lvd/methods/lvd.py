@@ -34,13 +34,13 @@ from lvd.engine import conformal_quantile
 from lvd.intervals import covered
 from lvd.kernels import Kernel, MahalanobisKernel
 from lvd.methods.attribution import ColumnPlaces
-from lvd.methods.base import PROMISES, SIDES, local_choices
-from lvd.methods.conformal import CALIBRATION_COLUMNS, ConformalMethod, as_score, rows_of_labels
+from lvd.methods.base import CALIBRATION_COLUMNS, PROMISES, SIDES, local_choices
+from lvd.methods.conformal import ConformalMethod, as_score, rows_of_labels
 from lvd.methods.evidence import Explanation, Largest, Prediction, in_units_of_y, with_shares
 from lvd.methods.predictive import Decision, Exceedance, PartDistribution, PredictiveDistribution, parts_of
 from lvd.models import Model
 from lvd.models.candidates import BlockFolds, Candidates, Folds, folds_of_cases
-from lvd.models.kinds import takes
+from lvd.models.model import takes
 from lvd.scores import ConformityScore, JointResidual, ScaledResidual, TrainingRows
 from lvd.scores.joint import SHAPES
 from lvd.support import SupportRule, TrainingSupport
@@ -66,87 +66,93 @@ PRESETS = {
 
 
 MOST_WATCHED = 10
-"""A monitor watches so many of the kernel's coordinates."""
+"""How many of the kernel's coordinates a monitor watches."""
 MOST_COUNTED = 3.0
-"""The largest multiple of the typical score that a neighbour counts as (``guarantee="transductive"``)."""
-CROSSED = "The errors are cross-validated: those rows are training rows, predicted by models without them."
+"""Neighbours' scores are capped at this multiple of the typical score (``guarantee="transductive"``)."""
+CROSSED = (
+    "The errors are cross-validated: these are training rows, predicted by models that have not seen them."
+)
 MASS_OF_AVERAGED = 4.0
-"""The `mass` with averaged kernels, in which fewer rows are near each other."""
+"""The `mass` for averaged kernels, where fewer rows are close to each other."""
 
 
 @dataclass(eq=False, repr=False)
 class LVDRegressor(ConformalMethod):
-    """Prediction intervals that are wide where similar cases went wrong, and infinite where none are known.
+    """Prediction intervals that are wide where similar cases had large errors, infinite where none are known.
 
-    A network is trained (or used as given), a kernel is learned on its last hidden layer, and the calibration
-    errors, weighted by their similarity to the row in question, give the radius of its interval.
+    A network is trained (or used as given) and a kernel is learned on its last hidden layer. The calibration
+    errors, weighted by similarity to the row being predicted, give the radius of its interval.
 
-    The promise is local by default; ``predict_interval(X, guarantee="randomized")`` or ``"calibrated"`` take one
-    that holds on average too, from the same calibration; with ``"randomized"`` also ``smoothed=True``, which meets
+    The guarantee is local by default; ``predict_interval(X, guarantee="randomized")`` or ``"calibrated"`` uses
+    one that also holds on average, from the same calibration. With ``"randomized"``, ``smoothed=True`` meets
     the level exactly (see :meth:`LocalConformal.radius`).
 
-    `fit` and `conformalize` take ``groups=``, for a promise within each group, and ``weights=``, likelihood ratios
-    for new rows of another population (:func:`lvd.shift.estimate_weights`); whatever predicts intervals then takes
-    those of its rows, as in ``predict_interval(X, groups=..., weights=...)``.
+    `fit` and `conformalize` accept ``groups=``, for a guarantee within each group, and ``weights=``, likelihood
+    ratios for new rows from another population (:func:`lvd.shift.estimate_weights`); every method that predicts
+    intervals then needs those of its rows, as in ``predict_interval(X, groups=..., weights=...)``.
 
     Parameters
     ----------
-    estimator : the model. None or ``"auto"`` takes the better of ``"net"`` (:class:`NetRegressor`) and ``"trees"``
-        (:class:`TreesRegressor`) by cross-validation on the training rows; in the preset ``"paper"`` None is the
-        paper's network. With the other names numbers may be missing (NaN): the trees take them as they are, the
-        network gets the column's mean and a flag. Or a torch module, one of lvd's regressors, a scikit-learn
-        regressor or Pipeline, LightGBM, XGBoost, CatBoost or whatever else has `fit` and `predict`, or, of a
-        trained model, a function `predict`. Or a pair of a model and its embedding: of a torch module the name of
-        the layer whose input it is, of others a function from rows to embeddings.
-    preset : the values of the next four parameters where they are None. ``"default"``: how deep errors are in the
-        distribution learned for each row, a kernel of the errors, a bandwidth for each row, and infinite intervals
-        for unknown rows.
-        ``"paper"``: the paper's method, absolute errors and a kernel of y with bandwidth 1.
-    conformity_score : what is calibrated: ``"distributional"``, how deep an error is in the distribution that is
-        learned for each row, so that both ends are right where errors are not symmetric
-        (:class:`lvd.scores.DistributionalResidual`); ``"scaled"`` errors, the same on both sides
-        (:class:`lvd.scores.ScaledResidual`); ``"absolute"`` ones; ``"normalized"`` by
-        a second model's prediction of the error; ``"signed"``, with a quantile for each end; ``"sided"``, errors
-        measured by what is usual on their side; ``"quantile"``, learned quantiles moved by what similar calibration
-        rows ask for; or a score of :mod:`lvd.scores`.
-    kernel_target : what makes rows similar: ``"errors"`` or ``"y"``. Noise that does not move the mean is
-        invisible to a kernel of y.
-    bandwidth : widens the kernel by this factor; ``"adaptive"`` widens it for each row just enough to expect
+    estimator : the model. None or ``"auto"`` chooses between ``"net"`` (:class:`NetRegressor`) and ``"trees"``
+        (:class:`TreesRegressor`) by cross-validation on the training rows; in the preset ``"paper"`` None is
+        the paper's network. The named models accept missing numbers (NaN): trees handle them natively, the
+        network gets the column mean and a flag. It may also be a torch module, one of lvd's regressors, a
+        scikit-learn regressor or Pipeline, LightGBM, XGBoost, CatBoost, anything else with `fit` and `predict`,
+        or the `predict` function of a trained model. Or pass a pair of a model and its embedding: for a torch
+        module the name of the layer whose input it is, otherwise a function from rows to embeddings.
+    preset : the values of the next four parameters where they are None. ``"default"``: scores are an error's
+        depth in the distribution learned for its row, with a kernel of the errors, a bandwidth per row, and
+        infinite intervals for unknown rows. ``"paper"``: the paper's method, absolute errors and a kernel of y
+        with bandwidth 1.
+    conformity_score : what is calibrated: ``"distributional"``, an error's depth in the distribution learned
+        for its row, so that both ends are right for asymmetric errors
+        (:class:`lvd.scores.DistributionalResidual`); ``"scaled"`` errors, symmetric
+        (:class:`lvd.scores.ScaledResidual`); ``"absolute"`` errors; ``"normalized"``, errors divided by a
+        second model's prediction of them; ``"signed"``, with a quantile for each end; ``"sided"``, errors
+        relative to the usual size on their side; ``"quantile"``, learned quantiles shifted according to similar
+        calibration rows; or a score of :mod:`lvd.scores`.
+    kernel_target : what makes rows similar: ``"errors"`` or ``"y"``. A kernel of y cannot see noise that leaves
+        the mean unchanged.
+    bandwidth : widens the kernel by this factor; ``"adaptive"`` widens it per row, just enough to expect
         sufficient calibration rows (see :class:`LocalConformal`).
-    when_unknown : the interval of a row that is unlike all training rows, in the embedding or in the inputs:
-        ``"infinite"``, or ``"widen"``: as wide as the calibration rows say, flagged by ``known`` in
+    when_unknown : the interval of a row unlike all training rows, in the embedding or the inputs:
+        ``"infinite"``, or ``"widen"``: as wide as the calibration rows suggest, with ``known`` False in
         :meth:`predict_with_evidence`.
-    joint : for several targets, a region that holds them together instead of an interval for each (see
-        :meth:`predict_region`): a ``"box"``, intervals that hold together, or an ``"ellipsoid"``, smaller where the
-        errors are correlated. One kernel of the errors serves all targets, and `conformity_score` is ``"scaled"``,
-        which is then the default, or ``"absolute"`` for the same units at every row.
-    kernel : a :class:`MahalanobisKernel` of your settings, or another :class:`lvd.kernels.Kernel`; one that is
-        fitted already is used as it is.
-    support : the rule that decides which rows are known, a :class:`lvd.support.SupportRule`; None takes
+    joint : for several targets, one joint region instead of an interval each (see :meth:`predict_region`): a
+        ``"box"``, intervals that hold together, or an ``"ellipsoid"``, which is smaller for correlated errors.
+        One kernel of the errors serves all targets, and `conformity_score` is ``"scaled"``, the default here,
+        or ``"absolute"`` for the same units at every row.
+    kernel : a :class:`MahalanobisKernel` with your settings, or another :class:`lvd.kernels.Kernel`; a fitted
+        one is used as it is.
+    support : the rule that decides which rows are known, a :class:`lvd.support.SupportRule`; None uses
         :class:`lvd.support.TrainingSupport`.
     confidence_level : the default level of :meth:`predict_interval`.
-    calib_size : share of the rows of :meth:`fit` set aside for calibration, by default a quarter, and 50,000 rows
-        at most. None: use all of them for training; :meth:`conformalize` is then required.
-    prefit : the estimator is trained already and left untouched, as functions always are. Rows it was trained on
-        must not calibrate, so no row of :meth:`fit` does: :meth:`conformalize` is required, on rows it has not
-        seen.
-    calibration : ``"split"``: rows that training has not seen calibrate, and the promises hold as stated.
-        ``"cross"``: all rows train, and all rows calibrate by cross-validated errors, which is sharper, above all
-        on small tables; `promise` says what is then proved and what is measured. For estimators that lvd trains.
-    folds : of ``calibration="cross"``: how many, by default 5, or 10 of fewer than 1,000 rows, which is sharper
-        there and takes twice as long as 5; or a scikit-learn splitter that holds each row out once, such as
-        ``KFold(5)`` for rows in the order of time or ``PredefinedSplit(numbers)`` for whole patients; it is given the
-        ``groups=`` of :meth:`fit`. Rows of one case are in one fold.
-    y_range : known bounds of y, ``(lowest, highest)``, which clip the intervals; None for no bound.
-    device, random_state : where to compute, and the seed of everything random.
-    n_jobs : how many of the models that predict rows held out are trained at the same time, each on a thread; None
-        trains one after the other.
+    calib_size : share of the rows of :meth:`fit` set aside for calibration, by default a quarter, and 50,000
+        rows at most. None trains on all of them; call :meth:`conformalize` afterwards.
+    prefit : the estimator is already trained and left untouched; functions always are. Rows it was trained on
+        must not calibrate, so no row of :meth:`fit` does: call :meth:`conformalize` with rows it has not seen.
+    calibration : ``"split"`` calibrates on rows unseen in training, and the guarantees hold as stated.
+        ``"cross"`` trains on all rows and calibrates on the cross-validated errors of all rows, which is
+        sharper, especially on small tables; `promise` says what is then proved and what is measured. For
+        estimators that lvd trains.
+    folds : number of folds for ``calibration="cross"``: by default 5, or 10 below 1,000 rows. Or a scikit-learn
+        splitter that holds each row out once, such as ``KFold(5)`` for time-ordered rows or
+        ``PredefinedSplit(numbers)`` for whole patients; it receives the ``groups=`` of :meth:`fit`. Rows of one
+        case share a fold.
+    max_calibration_rows : the most rows that calibrate, which bounds the time of a prediction and the size of the
+        saved model. A larger calibration set is thinned by a uniform draw, within each group if there are any, so
+        that every guarantee holds; the other rows are not used. Rows added by :meth:`update` all count. None: all
+        rows calibrate.
+    y_range : known bounds of y, ``(lowest, highest)``, to which intervals are clipped; None for no bound.
+    device, random_state : where to compute, and the seed for all randomness.
+    n_jobs : how many models for out-of-fold predictions to train in parallel, on threads; None trains them one
+        by one.
 
     Attributes
     ----------
     model_ : the trained model.
-    choice_ : if the better of two models was chosen, their errors on held-out training rows by name, as shares of
-        the standard deviation of y.
+    choice_ : if one of two models was chosen, their errors on held-out training rows by name, as shares of the
+        standard deviation of y.
 
     Examples
     --------
@@ -179,16 +185,17 @@ class LVDRegressor(ConformalMethod):
     support: SupportRule | None = None
     calibration: str = "split"
     folds: Any = "auto"
+    max_calibration_rows: int | None = None
 
     @property
     def promise(self) -> str:
-        """What the intervals promise, in a sentence."""
+        """The guarantee of the intervals, in one sentence."""
         crossed = vars(self).get("crossed_", self.calibration == "cross")
         return PROMISES["cross" if crossed else "local"]
 
     @property
     def settings(self) -> Preset:
-        """The preset, with the given parameters in place of its own."""
+        """The preset, overridden by the parameters that were given."""
         check_choice(self.preset, "preset", tuple(PRESETS))
         names = ("conformity_score", "kernel_target", "bandwidth", "when_unknown")
         given = {name: vars(self)[name] for name in names if vars(self)[name] is not None}
@@ -221,8 +228,14 @@ class LVDRegressor(ConformalMethod):
     def _infinite_when_unknown(self) -> bool:
         return self.settings.when_unknown == "infinite"
 
+    @property
+    def _most_calibrating(self) -> int | None:
+        return self.max_calibration_rows
+
     def _check_parameters(self) -> None:
         check_bandwidth(self.settings.bandwidth)
+        if self.max_calibration_rows is not None:
+            check_positive(self.max_calibration_rows, "max_calibration_rows", integer=True)
         if self.kernel is not None and not isinstance(self.kernel, Kernel):
             raise InputError(
                 f"kernel must be a kernel of lvd.kernels or None, got {type(self.kernel).__name__}; derive one "
@@ -258,7 +271,8 @@ class LVDRegressor(ConformalMethod):
         if self.kernel is not None:
             return self.kernel
         if training.rows.evaluation.spread is not None and self._kernel_target == "errors":
-            # The better way there; on tables, for errors of models without a spread, both are as good.
+            # Averaging is better for models with a spread; for errors of models without one, both are equally
+            # good on tables.
             return MahalanobisKernel(average=True, max_iter=300, device=self.device)
         return MahalanobisKernel(device=self.device)
 
@@ -269,7 +283,7 @@ class LVDRegressor(ConformalMethod):
         assert kernel is not None
         averaged = any(one.average for one in self.kernels_)
         typical = self.score_.typical
-        # The levels at which the score's columns are asked: adaptive bandwidths are made for them.
+        # Adaptive bandwidths are made for the levels at which the score's columns are evaluated.
         levels = [self.score_.plan(level).level for level in check_levels(self.confidence_level).tolist()]
         return LocalConformal(
             kernel,
@@ -282,7 +296,7 @@ class LVDRegressor(ConformalMethod):
     def _conformity_score(self) -> ConformityScore:
         given = self.settings.conformity_score
         if self.joint is not None and self.conformity_score is None and given == "distributional":
-            given = "scaled"  # errors of several targets together have no sides
+            given = "scaled"  # joint errors of several targets have no sides
         score = as_score(given) if self.joint is None else _joint_score(self.joint, given)
         if score.joint and self.settings.kernel_target != "errors":
             raise InputError(
@@ -310,9 +324,9 @@ class LVDRegressor(ConformalMethod):
         unknown: Labels = None,
         random_state: RandomState = 0,
     ) -> Prediction:
-        """What :meth:`predict_interval` gives and the evidence for it, from one pass of the network.
+        """Return what :meth:`predict_interval` does plus the evidence for it, in one pass of the network.
 
-        `unknown` marks rows (true) as unknown, whatever is near them.
+        `unknown` (boolean) marks rows as unknown, whatever is near them.
         """
         if side is not None:
             check_choice(side, "side", SIDES)
@@ -332,7 +346,10 @@ class LVDRegressor(ConformalMethod):
         return Prediction(like(y_pred, X), intervals_like(ends, X), like(size, X), embeddings, known, regions)
 
     def update(self, X: ArrayLike, y: ArrayLike, *, groups: Labels = None, weights: Labels = None) -> Any:
-        """Add newly labelled rows to the calibration set; nothing is trained again."""
+        """Add newly labelled rows to the calibration set without retraining.
+
+        All of them calibrate, whatever `max_calibration_rows` is; :meth:`forget` bounds their number.
+        """
         self._check_calibrated()
         inputs, targets = self._check_rows(X, y, self.n_targets_, missing=True)
         rows, bound = self._bind(inputs)
@@ -346,7 +363,7 @@ class LVDRegressor(ConformalMethod):
         return self
 
     def forget(self, n_newest: int) -> Any:
-        """Keep only the newest rows of the calibration set, for data whose nature changes with time."""
+        """Keep only the newest calibration rows, for data that change over time."""
         self._check_calibrated()
         check_positive(n_newest, "n_newest", integer=True)
         complete = self._complete(self.y_calib_[-n_newest:])
@@ -365,11 +382,11 @@ class LVDRegressor(ConformalMethod):
         window: int = 200,
         random_state: RandomState = None,
     ) -> RowMonitor:
-        """A monitor that takes labelled rows as they arrive and says when they stop looking like the calibration
-        rows, and whether the inputs, the errors or both have moved.
+        """A monitor that takes labelled rows as they arrive and reports when they no longer resemble the
+        calibration rows, and whether the inputs, the errors or both have moved.
 
-        Inputs are watched by the prediction and the kernel's coordinates. For a single target, or for several with
-        a joint region.
+        It watches the inputs through the prediction and the kernel's coordinates. Needs a single target, or
+        several with a joint region.
         """
         self._check_calibrated()
         if len(self.calibrators_) > 1:
@@ -396,7 +413,7 @@ class LVDRegressor(ConformalMethod):
         return RowMonitor(self._judge, watch)
 
     def _judge(self, X: ArrayLike, y: ArrayLike, level: float, groups: Labels) -> Judged:
-        """The scores of labelled rows, whether their intervals cover, and where they are among the inputs."""
+        """The scores of labelled rows, whether their intervals cover, and their monitored coordinates."""
         inputs, targets = self._check_rows(X, y, self.n_targets_)
         rows, bound = self._bind(inputs)
         levels = np.array([level])
@@ -409,7 +426,7 @@ class LVDRegressor(ConformalMethod):
         return Judged(scores, hits, places)
 
     def _places(self, y_pred: Float[NDArray, "n t"], points: Any) -> Float[NDArray, "n k"]:
-        """Predictions, and the kernel's coordinates in which the calibration rows are furthest apart."""
+        """The predictions, next to the kernel coordinates along which the calibration rows vary most."""
         spread = to_numpy(self.calibrators_[0].calibration_.rows.points).std(axis=0)
         widest = np.sort(np.argsort(-spread, kind="stable")[:MOST_WATCHED])
         return np.column_stack([y_pred, to_numpy(points)[:, widest]])
@@ -426,12 +443,12 @@ class LVDRegressor(ConformalMethod):
         unknown: Labels = None,
         background: ArrayLike | None = None,
     ) -> list[Explanation]:
-        """For each row its interval, the calibration rows that carry the weight, and one plain sentence.
+        """For each row its interval, the calibration rows with the most weight, and one plain sentence.
 
-        `guarantee` is that of the intervals; the evidence is that of the local one, which all of them start from.
-        `unknown` marks rows (true) as unknown, whatever is near them. With `background`, ten or more ordinary rows,
-        such as those of `fit`, each explanation also tells which columns make the interval wide against these.
-        Several targets give one explanation per row and target, the targets of a row side by side.
+        `guarantee` sets that of the intervals; the evidence is always the local one, from which all start.
+        `unknown` (boolean) marks rows as unknown, whatever is near them. With `background`, ten or more
+        ordinary rows such as those of `fit`, each explanation also says which columns make the interval wide
+        compared with them. Several targets give one explanation per row and target, grouped by row.
 
         Examples
         --------
@@ -507,12 +524,12 @@ class LVDRegressor(ConformalMethod):
         ]
 
     def _mixable(self, X: Any) -> Any:
-        """Rows as a frame or a matrix, whose columns can be those of different rows."""
+        """The rows as a frame or matrix, so that columns of different rows can be mixed."""
         columns = vars(self).get("columns_")
         return check_matrix(X, missing=True) if columns is None else columns.read(X)
 
     def _column_places(self, X: Any) -> ColumnPlaces:
-        """The columns of the frame or table of `fit`, or x1, x2... of an array."""
+        """The columns of the frame or table given to `fit`, or x1, x2... for an array."""
         columns = vars(self).get("columns_")
         if columns is None:
             return [(f"x{number + 1}", [number]) for number in range(np.shape(X)[1])]
@@ -520,7 +537,7 @@ class LVDRegressor(ConformalMethod):
         return places
 
     def _log_widths(self, X: Any, level: float) -> Float[NDArray, "n t"]:
-        """How wide the score alone makes intervals at the usual radius, in logarithms."""
+        """The log widths of intervals that use the score with one usual radius for all rows."""
         plan, bound = self.score_.plan(level), self._bind(self._check_inputs(X))[1]
         usual = [
             [np.quantile(scores[:, column], plan.level, method="higher") for column in plan.columns]
@@ -531,7 +548,7 @@ class LVDRegressor(ConformalMethod):
         return np.log(np.maximum(ends[:, 1] - ends[:, 0], np.finfo(np.float64).tiny))
 
     def _usual_radii(self, levels: Float[NDArray, "l"]) -> Float[NDArray, "t"]:
-        """The radius of split conformal prediction for each target, or of its box of all: one for all rows."""
+        """The split conformal radius of each target, or of the joint box: one for all rows."""
         errors = np.abs(self.residuals_calib_)
         if self.score_.joint:
             errors = errors[self._complete(errors)[:, 0]]
@@ -541,7 +558,7 @@ class LVDRegressor(ConformalMethod):
         return np.array([conformal_quantile(column[present_rows(column)], levels)[0] for column in errors.T])
 
     def _largest_targets(self, unit: Float[NDArray, "n t"]) -> list[Largest | None]:
-        """For each row the target whose expected error is largest relative to that of the calibration rows."""
+        """For each row, the target whose expected error is largest relative to the calibration rows."""
         if not self.score_.joint:
             return [None] * len(unit)
         times = unit / np.median(self.units_calib_, axis=0)
@@ -568,9 +585,9 @@ class LVDRegressor(ConformalMethod):
     def predict_distribution(
         self, X: ArrayLike, *, groups: Labels = None, weights: Labels = None, unknown: Labels = None
     ) -> PredictiveDistribution:
-        """The whole distribution of y at each row: its quantiles, distribution function, mean and samples.
+        """The full predictive distribution of each row: quantiles, distribution function, mean and samples.
 
-        It stays within `y_range`; `unknown` marks rows (true) as unknown, whatever is near them.
+        It stays within `y_range`; `unknown` (boolean) marks rows as unknown, whatever is near them.
 
         Examples
         --------
@@ -600,13 +617,13 @@ class LVDRegressor(ConformalMethod):
                 _safe_indexing(inputs, some), signed, **rows_of_labels(labels, some)
             )
 
-        part_at(0)  # what is wrong with the rows is said now
+        part_at(0)  # report invalid rows now, not at the first query
         return PredictiveDistribution(parts, part_at, self.single_target_, X)
 
     def _part_distribution(
         self, X: Any, signed: Sequence[LocalConformal], unknown: Labels = None, **labels: Any
     ) -> PartDistribution:
-        """The distributions of checked rows, by calibrators of the signed scores."""
+        """The distributions of checked rows, from calibrators of the signed scores."""
         rows, bound = self._bind(X, unknown)
         local = tuple(one.distribution(rows.placed, **labels) for one in signed)
         everyone = np.ones(len(bound.y_pred), bool)
@@ -623,12 +640,12 @@ class LVDRegressor(ConformalMethod):
         weights: Labels = None,
         unknown: Labels = None,
     ) -> Exceedance:
-        """For each row the probability that y is above `threshold`, and a p-value against y being at most it.
+        """For each row, the probability that y exceeds `threshold`, and a p-value for y being at most it.
 
-        To claim "above" where the p-value is at most a is wrong with probability at most a: with
-        ``guarantee="local"`` near each row, as for intervals; with ``"marginal"``, which weighs all calibration
-        rows alike, on average over new rows. For many rows at once, :func:`lvd.select` on marginal p-values bounds
-        the share of wrong claims. Of an unknown row the p-value is 1 and the probability NaN.
+        Claiming "above" where the p-value is at most a is wrong with probability at most a: near each row for
+        ``guarantee="local"``, as with intervals, and on average over new rows for ``"marginal"``, which weights
+        all calibration rows equally. For many rows at once, :func:`lvd.select` on marginal p-values bounds the
+        share of wrong claims. Unknown rows have p-value 1 and probability NaN.
 
         Examples
         --------
@@ -654,14 +671,14 @@ class LVDRegressor(ConformalMethod):
         groups: Labels = None,
         weights: Labels = None,
     ) -> Decision:
-        """The action of least expected cost for each row, under the distribution of its y.
+        """The action of least expected cost for each row, under the row's predictive distribution.
 
-        ``cost(action, y)`` gives the cost of one action for an array of y. Of an unknown row the index is -1, the
-        action NaN or None, and the costs are NaN.
+        ``cost(action, y)`` returns the cost of one action for an array of y. For unknown rows the index is -1,
+        the action NaN or None, and the costs NaN.
 
         Examples
         --------
-        Order for a demand y: what is left costs 1, what is missing 9, so that the 90% quantile is best.
+        Order for a demand y: each unsold unit costs 1 and each missing one 9, so the 90% quantile is best.
 
         >>> import numpy as np, lvd
         >>> rng = np.random.default_rng(0)
@@ -687,14 +704,14 @@ class LVDRegressor(ConformalMethod):
         return Decision(chosen, index, costs)
 
     def _by_target(self) -> list[tuple[LocalConformal, Int[NDArray, "k"]]]:
-        """For each target its calibrator, which all may share, and the indices of the rows it was calibrated on."""
+        """Each target's calibrator, possibly shared, with the indices of the rows it was calibrated on."""
         indices = map(np.flatnonzero, self._complete(self.y_calib_).T)
         found = list(zip(self.calibrators_, indices, strict=True))
         return found * self.n_targets_ if self.score_.joint else found
 
 
 def _joint_score(shape: str, given: str | ConformityScore) -> ConformityScore:
-    """The joint score of all targets with the scales of the given one."""
+    """The joint score of all targets, using the scales of the given score."""
     check_choice(shape, "joint", SHAPES)
     scales = {"scaled": ScaledResidual(), "absolute": ScaledResidual(scales=())}
     chosen = scales.get(given) if isinstance(given, str) else given

@@ -32,21 +32,21 @@ LEAST_BATCHES = 1000
 
 @dataclass(eq=False, repr=False)
 class MCDropoutRegressor(NormalRegressor):
-    """A network with dropout before every layer, also when it predicts: its passes are a mixture.
+    """A network with dropout before every layer, also at prediction time: its passes form a mixture.
 
-    The dropout rate and the model precision tau are chosen by the log-likelihood of rows held out, all pairs
-    trained as one stack of networks; then one network of the best pair learns from all rows. The variance of a
-    prediction is that of the passes plus ``1 / tau``. Nothing is promised about the intervals' coverage.
+    The dropout rate and the model precision tau are chosen by held-out log-likelihood, training all pairs as
+    one stack of networks; one network with the best pair is then trained on all rows. The variance of a
+    prediction is that of the passes plus ``1 / tau``. Coverage is not guaranteed.
 
     Parameters
     ----------
     hidden_sizes : widths of the ReLU layers.
-    dropout_rates, precisions : the rates, and the precisions tau of the standardised target, to choose from;
-        with one of each nothing has to be chosen.
-    validation_size : share of the rows held out while choosing.
+    dropout_rates, precisions : candidate rates, and candidate precisions tau of the standardised target; one of
+        each skips the choice.
+    validation_size : share of rows held out for the choice.
     length_scale : the prior length scale l in the weight decay ``l^2 (1 - p) / (2 N tau)``.
-    n_passes : number of passes of a prediction.
-    epochs : length of training; by default 40, and at least 1000 batches.
+    n_passes : number of passes per prediction.
+    epochs : length of training; by default 40, but at least 1000 batches.
     batch_size, learning_rate : of Adam.
     confidence_level, y_range, device, random_state : as in :class:`LVDRegressor`.
 
@@ -103,7 +103,7 @@ class MCDropoutRegressor(NormalRegressor):
     def _validate(
         self, X: Float[NDArray, "n p"], y: Float[NDArray, "n t"], pairs: list[tuple[float, float]], seed: int
     ) -> Float[NDArray, "g"]:
-        """The mean log-likelihood of held-out rows under each pair, all of them trained as one stack."""
+        """The held-out mean log-likelihood of each pair, trained together as one stack."""
         order = np.random.default_rng(seed).permutation(len(X))
         n_held = min(max(1, round(self.validation_size * len(X))), len(X) - 1)
         held, kept = order[:n_held], order[n_held:]
@@ -157,10 +157,10 @@ class MCDropoutRegressor(NormalRegressor):
         return mixture_log_densities(self.model_, self._map_passes, X, y, log_density)
 
     def _map_passes(self, function: Callable[[slice, Tensor], Any], X: Float[NDArray, "n p"]) -> list[Any]:
-        """``function(rows, outputs)`` for chunks of rows, with the outputs of all passes."""
+        """Return ``function(rows, outputs)`` for each chunk of rows, with the outputs of all passes."""
         return map_outputs(function, self._passes(), self.model_.scale_inputs(X))
 
     def _passes(self) -> Parameters:
-        """The network with the units of each pass."""
+        """The network with the dropout masks of each pass."""
         generator = torch.Generator().manual_seed(self.mask_seed_)
         return thin(self.model_.parameters_, self.dropout_, self.n_passes, generator)

@@ -1,4 +1,4 @@
-"""Methods that predict a normal distribution, and the normal distribution of a mixture of networks."""
+"""Methods that predict a normal distribution, and the normal approximation of a mixture of networks."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from lvd.intervals import from_radius
 from lvd.methods.base import IntervalRegressor, refuse_choices
 
 MapOutputs: TypeAlias = Callable[[Callable[[slice, Tensor], Any], Any], list[Any]]
-"""``map_outputs(function, X)`` is ``function(rows, outputs)`` for chunks of the rows of X."""
+"""``map_outputs(function, X)`` returns ``function(rows, outputs)`` for each chunk of X."""
 
 
 class NormalRegressor(IntervalRegressor):
-    """All rows train, every prediction is a normal distribution, and its central intervals are the intervals."""
+    """A method that trains on all rows, predicts a normal distribution and returns its central intervals."""
 
     guarantee: ClassVar[str] = "none"
     post_hoc: ClassVar[bool] = False
@@ -34,11 +34,11 @@ class NormalRegressor(IntervalRegressor):
 
     @abstractmethod
     def _mean_and_deviation(self, X: Any) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n t"]]:
-        """Mean and standard deviation of each row, in the units of y."""
+        """The mean and standard deviation of each row, in the units of y."""
 
     @abstractmethod
     def _log_densities(self, X: Any, y: Float[NDArray, "n t"]) -> Float[NDArray, "n t"]:
-        """The logarithm of the predicted density at y, in the units of y."""
+        """The log predictive density at y, in the units of y."""
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Any:
         """Train on all rows."""
@@ -48,7 +48,7 @@ class NormalRegressor(IntervalRegressor):
         return self
 
     def log_likelihood(self, X: ArrayLike, y: ArrayLike) -> Any:
-        """The logarithm of the predicted density at each y, in the units of y: of the shape of y."""
+        """The log predictive density at each y, in the units of y, with the shape of y."""
         self._check_fitted()
         return like(self._as_given(self._log_densities(*self._check_rows(X, y, self.n_targets_))), X)
 
@@ -66,10 +66,10 @@ class NormalRegressor(IntervalRegressor):
 def mixture_mean_and_deviation(
     stack: Any, map_outputs: MapOutputs, X: Any, moments: Callable[[Tensor], tuple[Tensor, Tensor]]
 ) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n t"]]:
-    """Mean and standard deviation of each row, in the units of y, of the mixture that a stack of networks gives.
+    """The mean and standard deviation of the mixture that a stack of networks predicts, in the units of y.
 
-    `map_outputs` runs the parts of the mixture on chunks of rows; `moments` are mean and variance of their outputs,
-    on the standardised scale of the networks.
+    `map_outputs` runs the mixture's components on chunks of rows; `moments` computes mean and variance from
+    their outputs, on the networks' standardised scale.
     """
     means, variances = zip(*map_outputs(lambda _, outputs: moments(outputs), X), strict=True)
     deviation = torch.cat(variances).sqrt().numpy() * stack.y_scale_
@@ -83,7 +83,7 @@ def mixture_log_densities(
     y: Float[NDArray, "n t"],
     log_density: Callable[[Tensor, Tensor], Tensor],
 ) -> Float[NDArray, "n t"]:
-    """The logarithm of the mixture's density at y, in the units of y; `log_density` on the networks' scale."""
+    """The log density of the mixture at y, in the units of y; `log_density` works on the networks' scale."""
     scaled = stack.scale_targets(y)
     chunks = map_outputs(lambda rows, outputs: log_density(scaled[rows], outputs), X)
     return torch.cat(chunks).numpy() - np.log(stack.y_scale_)
@@ -92,7 +92,7 @@ def mixture_log_densities(
 def check_training(
     hidden_sizes: Sequence[int], epochs: int | None, batch_size: int = 1, learning_rate: float = 1.0
 ) -> None:
-    """The settings of a network's training."""
+    """Check the training settings of a network."""
     for size in hidden_sizes:
         check_positive(size, "hidden_sizes", integer=True)
     if epochs is not None:

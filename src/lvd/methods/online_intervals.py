@@ -1,4 +1,4 @@
-"""Intervals over time: a calibrated regressor whose weights fade with age and whose level adapts to its misses."""
+"""Intervals over time: a calibrated regressor whose weights fade with age and whose level adapts to misses."""
 
 from __future__ import annotations
 
@@ -53,31 +53,30 @@ from lvd.store import save_object
 from lvd.support import TrainingSupport
 
 JUDGED_OVER = 1000.0
-"""The interval scores by which a half-life is chosen halve every so many rows."""
+"""The half-life, in rows, of the interval scores used to choose a half-life."""
 SHARES = np.array(
     [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0]
 )
-"""Miss rates, as shares of the wanted one, between which the rate that would just have covered a row is found."""
+"""Miss rates, as multiples of the target's, among which to find the one that would just have covered a row."""
 MOST_LEVEL = 0.99
-"""Bandwidths are wide enough for a finite interval at the level in force, up to this one."""
+"""Bandwidths are wide enough for a finite interval at the level in force, but no higher than this one."""
 NEAR_ROWS = 2000
-"""What has been observed is known: a row near one of so many of the newest rows."""
+"""A row is also known if it is near one of this many of the newest observed rows."""
 FEWEST_TO_LEARN, N_BLOCKS = 500, 5
-"""Rows to learn kernels and scores from, and the folds in the order of time that hold them out."""
+"""Fewest rows for relearning kernels and scores, and the number of time-ordered folds that hold them out."""
 COUNTS = ("n_predicted", "n_unknown", "n_infinite", "n_observed", "n_counted", "n_missed")
 SHOWN = 1000
-"""The status speaks of up to so many of the latest rows."""
+"""How many of the latest rows the status summarises."""
 
 
 ALARM_BELOW, ALARM_UNKNOWN, FEWEST_RECENT = 1e-4, 0.2, 50
-"""An alarm is raised where so low a coverage has this probability, or so many of the latest rows were unknown; not
-before so many have labels."""
+"""Raise an alarm if coverage this low has this probability, or this share of the latest rows was unknown, once
+this many have labels."""
 
 
 class OnlinePrediction(NamedTuple):
-    """Predictions (n,) and intervals (n, 2, 1), for several targets (n, T) and (n, 2, 1, T); `keys` name the
-    rows when their labels come, and `known` says which rows are like rows that trained the model or were
-    observed."""
+    """Predictions (n,) and intervals (n, 2, 1), or (n, T) and (n, 2, 1, T) for several targets; `keys` identify
+    the rows when their labels arrive, and `known` marks rows like those of training or those observed."""
 
     y_pred: Any
     intervals: Any
@@ -86,8 +85,8 @@ class OnlinePrediction(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """How many labels were taken, and how many were not: those of rows whose label was known already, or that were
-    never predicted or too long ago."""
+    """How many labels were used, and how many ignored: labels already known, or of rows never predicted or
+    predicted too long ago."""
 
     n_taken: int
     n_ignored: int
@@ -95,12 +94,12 @@ class Observed(NamedTuple):
 
 @dataclass(frozen=True)
 class OnlineStatus:
-    """How the intervals of one target fare: of the latest `n_recent` labelled rows and in the long run.
+    """How the intervals of one target perform, on the latest `n_recent` labelled rows and in the long run.
 
-    `half_life` is in rows, or `in_days`. `coverage` of the latest has an exact 95% band; `level` is the one that
-    is asked for now, in place of `confidence_level`. Of all `n_predicted` rows `n_infinite` got an infinite
-    interval, and `n_waiting` have no label yet. `long_run_bound` is how far the long-run coverage can be below the
-    level, for any sequence.
+    `half_life` is in rows, or in days if `in_days`. `coverage` of the latest rows has an exact 95% band;
+    `level` is the adapted level now used in place of `confidence_level`. Of all `n_predicted` rows,
+    `n_infinite` got an infinite interval, and `n_waiting` have no label yet. `long_run_bound` is how far
+    long-run coverage can fall below the level, for any sequence.
     """
 
     confidence_level: float
@@ -123,7 +122,7 @@ class OnlineStatus:
 
     @property
     def alarms(self) -> list[str]:
-        """What should be looked at, in plain sentences; none is the rule."""
+        """What needs attention, in plain sentences; usually empty."""
         found: list[str] = []
         if self.n_recent < FEWEST_RECENT:
             return found
@@ -136,31 +135,31 @@ class OnlineStatus:
             )
         if self.unknown_share > ALARM_UNKNOWN:
             found.append(
-                f"{self.unknown_share:.0%} of the latest {self.n_recent:,} labelled rows were like none before; "
+                f"{self.unknown_share:.0%} of the latest {self.n_recent:,} labelled rows resemble no earlier row; "
                 "train the model again, with them"
             )
         return found
 
     @property
     def sentence(self) -> str:
-        """In plain words."""
+        """The status in plain words."""
         if not self.n_recent:
             return f"No label has been observed yet; {self.n_waiting:,} rows wait for theirs."
         span = f"{self.half_life:,.3g} days" if self.in_days else f"{self.half_life:,.0f} more"
         return (
             f"{self.coverage:.1%} of the latest {self.n_recent:,} labelled rows were covered, "
             f"{self.long_run_coverage:.1%} of all {self.n_observed:,}; {self.confidence_level:.0%} is wanted, and "
-            f"{self.level:.1%} is asked for now. Rows count half after {span}."
+            f"{self.level:.1%} is the level now in use. Rows count half after {span}."
         )
 
 
 class Waiting(NamedTuple):
-    """A row whose label is to come: what is needed to score it, and for each target what its interval was.
+    """A row whose label has not arrived: what is needed to score it, and the interval each target got.
 
-    `ends` holds w x g intervals of each target: of each way, a kind of score with a half-life, at the level that it
-    asks for, and at fixed miss rates. `number` counts rows, and `moment` is the row's day. `passed_over` are
-    targets whose interval is infinite because the row is unknown, which teaches nothing about the level; `left` are
-    those whose label is to come.
+    `ends` holds w x g intervals per target: for each way (a kind of score with a half-life), at its adapted
+    level and at fixed miss rates. `number` counts rows, and `moment` is the row's day. `passed_over` marks
+    targets whose interval is infinite because the row is unknown, which says nothing about the level; `left`
+    marks targets whose label is still missing.
     """
 
     number: int
@@ -175,37 +174,37 @@ class Waiting(NamedTuple):
 
 
 class OnlineIntervals:
-    """Prediction intervals for rows that come one after the other, while the world changes.
+    """Prediction intervals for rows that arrive one after the other while the distribution changes.
 
-    Around a calibrated :class:`LVDRegressor`: rows are predicted before their labels are known, and observed when
-    they are, in any order, late, or never. Calibration rows lose half of their weight every `half_life` rows,
-    on top of their similarity to the row in question, and the level that is asked for adapts to the misses seen.
+    Wraps a calibrated :class:`LVDRegressor`: rows are predicted before their labels are known and observed when
+    they are, in any order, late, or never. Calibration weights halve every `half_life` rows, on top of the
+    similarity to the row being predicted, and the level adapts to the misses seen.
 
-    The promise, for any sequence, also a hostile one: among T observed rows there are at most ``alpha T + C``
-    misses, with ``alpha = 1 - confidence_level`` and C of :meth:`long_run_bound`; rows whose interval is
-    infinite because they are unknown are not counted. If `max_infinite` forbids the infinite interval that the
-    promise needs, twice the largest score seen takes its place, and each miss of it doubles that: for scores
-    below b there are at most ``log2(b / first) + 1`` more misses. That intervals also hold near each row is an
-    aim, not a promise.
+    The guarantee, for any sequence, even an adversarial one: among T observed rows there are at most
+    ``alpha T + C`` misses, with ``alpha = 1 - confidence_level`` and C of :meth:`long_run_bound`; rows with an
+    infinite interval because they are unknown do not count. If `max_infinite` forbids the infinite interval
+    that this needs, twice the largest score seen replaces it, and each further miss doubles that: for scores
+    below b there are at most ``log2(b / first) + 1`` more misses. Coverage near each row is a goal, not a
+    guarantee.
 
     Parameters
     ----------
-    regressor : a calibrated :class:`LVDRegressor` with a score for each target; it is left as it is.
-    confidence_level : the coverage that is wanted; by default the regressor's.
+    regressor : a calibrated :class:`LVDRegressor` with one score per target; it is not modified.
+    confidence_level : the target coverage; defaults to the regressor's.
     level : how the level adapts: ``"dtaci"`` (Gibbs and Candès 2024), ``"aci"`` (Gibbs and Candès 2021), or
         ``"pid"`` (Angelopoulos, Candès and Tibshirani 2023).
-    half_life : after how many rows calibration rows count half; infinity keeps all of them. Or after how long, as
-        ``"12h"``, ``"30d"`` or ``"2w"``: then each row comes with its time, and the regressor's own calibration
-        rows are as old as the first one. Of a list the one is used that has the best interval score on the rows
-        seen; ``"auto"`` stands for 300, 1,000 and 3,000 rows.
-    max_rows : how many calibration rows are kept.
-    max_waiting : how many rows may wait for their label; those that wait longest are given up.
-    max_infinite : the largest share of infinite intervals, of unknown rows and of those that must not miss.
+    half_life : the number of rows after which a calibration row counts half; infinity keeps full weights. Or a
+        duration, such as ``"12h"``, ``"30d"`` or ``"2w"``: then each row comes with its time, and the
+        regressor's own calibration rows are as old as the first one. From a list, the one with the best
+        interval score on the rows seen is used; ``"auto"`` stands for 300, 1,000 and 3,000 rows.
+    max_rows : how many calibration rows to keep.
+    max_waiting : how many rows may wait for their label; beyond it the oldest are dropped.
+    max_infinite : the largest share of infinite intervals, counting unknown rows and rows that must not miss.
         Beyond it an unknown row gets the interval that similar rows suggest.
-    refit_every : after how many observed rows the kernel, the scale and the shape of errors are learned anew
-        from the newest rows; None never does.
-    retrain : called with this object after every `refit_every` observed rows: a new calibrated regressor, or
-        None to keep the old one. The model itself is never changed otherwise.
+    refit_every : number of observed rows after which the kernel, the scale and the shape of errors are
+        relearned from the newest rows; None never relearns.
+    retrain : called with this object after every `refit_every` observed rows; returns a new calibrated
+        regressor, or None to keep the old one. The model itself never changes otherwise.
 
     Examples
     --------
@@ -263,7 +262,7 @@ class OnlineIntervals:
             check_levels(self.confidence_level)
 
     def _begin(self) -> None:
-        """The state before the first row."""
+        """Set the state before the first row."""
         self._alpha = 1.0 - float(self.regressor._levels(self.confidence_level)[0])
         rates = self._alpha * SHARES
         self._rates = rates[rates < 1.0]
@@ -289,27 +288,27 @@ class OnlineIntervals:
         self._take_regressor(self.regressor)
 
     def _count_kinds(self) -> int:
-        """Whether errors are measured in two ways: by the shape that was learned for the row, and without it.
+        """How many ways errors are measured: 2 (with and without shapes) if the score learns a shape per row.
 
-        A shape that was learned from old errors is what drift breaks first.
+        Drift first breaks a shape learned from old errors.
         """
         score = self.regressor.score_
         shaped = isinstance(score, DistributionalResidual) and any(score.shapes_)
         return 2 if shaped else 1
 
     def _kinds(self, bound: BoundScore) -> list[BoundScore]:
-        """The score bound to rows, and the one without shapes."""
+        """The score bound to the rows, and the one without shapes if there are two."""
         plain = bound.residual if isinstance(bound, BoundDistribution) else bound
         return [bound, plain][: self.n_kinds]
 
     @property
     def n_targets(self) -> int:
-        """How many targets the model has; each has calibration rows and a level of its own."""
+        """The number of targets; each has its own calibration rows and level."""
         return int(self.regressor.n_targets_)
 
     @property
     def target_level(self) -> float:
-        """The coverage that is wanted in the long run."""
+        """The long-run coverage to achieve."""
         return 1.0 - self._alpha
 
     @property
@@ -318,11 +317,11 @@ class OnlineIntervals:
 
     @property
     def _now(self) -> float:
-        """When rows are as old as those to predict: a number of rows, or the latest day."""
+        """The current time: a number of rows, or the latest day."""
         return self.latest_ if self.in_days else float(self.time_)
 
     def _take_regressor(self, regressor: LVDRegressor, times: Float[NDArray, "m"] | None = None) -> None:
-        """Calibrate by a regressor's calibration rows; without `times` as if they had come just now."""
+        """Start from a regressor's calibration rows, dated now unless `times` says otherwise."""
         self.regressor_ = regressor
         self._last: tuple[list[Any], BoundScore, list[NDArray]] | None = None
         self.rows_ = []
@@ -341,12 +340,12 @@ class OnlineIntervals:
     def predict_interval(
         self, X: ArrayLike, *, keys: Labels = None, unknown: Labels = None, times: Labels = None
     ) -> OnlinePrediction:
-        """Predictions and intervals of rows whose labels are to come.
+        """Predictions and intervals of rows whose labels are not known yet.
 
-        `keys`, texts or whole numbers, name the rows when their labels come; by default they are numbered. A row
-        whose key waits for its label gets the interval that it was given before, and is not counted again.
-        `unknown` marks rows (true) that are like no training row. `times` are dates and times, or days as numbers;
-        a half-life that is a span needs them.
+        `keys`, strings or integers, identify the rows when their labels arrive; by default rows are numbered. A
+        row whose key is still waiting for its label gets the same interval as before and is not counted again.
+        `unknown` (boolean) marks rows that resemble no training row. `times` are dates and times, or days as
+        numbers, and are required if a half-life is a duration.
         """
         with load_errors_explained(self):
             inputs = self.regressor_._check_inputs(X)
@@ -368,7 +367,7 @@ class OnlineIntervals:
         return OnlinePrediction(like(y_pred, X), intervals_like(ends, X), _as_keys(names), known)
 
     def _days(self, times: Labels, n_rows: int) -> Float[NDArray, "n"]:
-        """The days of rows; their numbers where they come without times, which all have, or none."""
+        """The days of the rows, or their numbers without times; either all rows have times or none has."""
         if times is None:
             if self.in_days or self.dated_:
                 raise InputError(
@@ -376,13 +375,15 @@ class OnlineIntervals:
                 )
             return np.arange(self.time_, self.time_ + n_rows, dtype=np.float64)
         if self.time_ and not self.dated_:
-            raise InputError("the rows before these came without times; leave times= out, or begin anew")
+            raise InputError(
+                "the rows before these came without times; leave times= out, or start a new OnlineIntervals"
+            )
         days = as_days(times)
         check_same_length(X=range(n_rows), times=days)
         return days
 
     def _pass_time(self, days: Float[NDArray, "n"], *, dated: bool) -> None:
-        """Before the first row, calibration rows have no age."""
+        """Advance the clock; the initial calibration rows are as old as the first row."""
         if not self.time_ and self.in_days:
             for kept in self.rows_:
                 kept.times = np.full(len(kept), days.min())
@@ -390,7 +391,7 @@ class OnlineIntervals:
         self.latest_, self.dated_ = max(self.latest_, latest) if self.time_ else latest, dated
 
     def _new_names(self, keys: Labels, n_rows: int) -> list[Any]:
-        """The names of rows to predict, which differ, and whose label is not known."""
+        """The keys of the rows to predict, checked to be distinct and not yet observed."""
         if keys is None:
             return list(range(self.time_, self.time_ + n_rows))
         names = _names(keys)
@@ -406,7 +407,7 @@ class OnlineIntervals:
         return names
 
     def _predict(self, inputs: Any, names: list[Any], days: Float[NDArray, "n"], unknown: Labels) -> None:
-        """Put rows among those that wait, with their intervals."""
+        """Add the rows to those waiting for a label, with their intervals."""
         regressor, n_rows = self.regressor_, len(names)
         rows, bound = regressor._bind(inputs, unknown)
         known, n_ways = self._known(rows), self.n_kinds * len(self._half_lives)
@@ -441,7 +442,7 @@ class OnlineIntervals:
     def _ends(
         self, bound: BoundScore, radii: Float[NDArray, "n t s h g"], issued: Float[NDArray, "n t"]
     ) -> tuple[Float[NDArray, "n t w g 2"], Float[NDArray, "n t 2"]]:
-        """The intervals of all ways and miss rates, and those that are given."""
+        """The intervals of all ways and miss rates, and the ones issued."""
         n_rows, n_targets, _, n_half_lives, n_rates = radii.shape
         used, found, given = self.losses_.argmin(axis=1) // n_half_lives, [], np.empty((*issued.shape, 2))
         for kind, one in enumerate(self._kinds(bound)):
@@ -457,16 +458,16 @@ class OnlineIntervals:
     def _placed(
         self, calibrator: LocalConformal, kept: FadingRows, rows: EvaluatedRows, level: float
     ) -> tuple[Float[NDArray, "n k"], Float[NDArray, "n h"]]:
-        """Coordinates of rows, and bandwidths that expect enough weight for a finite interval at this level."""
+        """The rows' coordinates, and bandwidths that expect enough weight for a finite interval."""
         masses = kept.masses(self._now, self._half_lives)
         points, widths = calibrator.placed(rows.placed, masses.tolist(), min(level, MOST_LEVEL))
         return to_numpy(points), np.stack([to_numpy(one) for one in widths], axis=1)
 
     def _known(self, rows: EvaluatedRows) -> Bool[NDArray, "n"]:
-        """Rows like those that trained the model, or like those observed."""
+        """Which rows resemble training rows or observed rows."""
         known = self.regressor_._check_support(rows).known
         rule = self.regressor_.support_
-        # A rule of the user's own has the last word.
+        # A user's own rule has the last word.
         if known.all() or not self.newest_ or not isinstance(rule, TrainingSupport):
             return known
         newest = [evaluation for _, evaluation, _ in self.newest_][-NEAR_ROWS:]
@@ -475,7 +476,7 @@ class OnlineIntervals:
     def _issued(
         self, radii: Float[NDArray, "n t w g"], known: Bool[NDArray, "n"]
     ) -> tuple[Float[NDArray, "n t"], Bool[NDArray, "n t"]]:
-        """The radii that are given, and which are infinite because the row is unknown; counts them."""
+        """The issued radii, and a mask of those infinite because the row is unknown; updates the counts."""
         chosen = self.losses_.argmin(axis=1)
         issued = radii[:, np.arange(self.n_targets), chosen, 0].copy()
         unknown = ~known if self.regressor_._infinite_when_unknown else np.zeros(len(known), bool)
@@ -498,15 +499,15 @@ class OnlineIntervals:
         return self.max_infinite > 0.0 and n_infinite < 1.0 + self.max_infinite * n_predicted
 
     def _give_up(self) -> None:
-        """Forget the rows that wait longest, so that memory is bounded."""
+        """Drop the rows that have waited longest, to bound memory."""
         for name in list(self.waiting_)[: max(0, len(self.waiting_) - self.max_waiting)]:
             del self.waiting_[name]
 
     def observe(self, keys: Labels, y: ArrayLike) -> Observed:
-        """Take the labels of rows that were predicted, by their keys, in any order.
+        """Take the labels of predicted rows, identified by their keys, in any order.
 
-        Labels of rows that do not wait for one are ignored, so that the same labels can be given again. With
-        several targets those that are not known yet may be NaN, and be given later.
+        Labels of rows that are not waiting are ignored, so sending the same labels twice is harmless. With
+        several targets, labels not known yet may be NaN and sent later.
         """
         names = _names(keys)
         targets = check_targets(y, missing=self.n_targets > 1)
@@ -524,7 +525,7 @@ class OnlineIntervals:
     def _observe(self, names: list[Any], y: Float[NDArray, "n t"]) -> None:
         waiting = [self.waiting_[name] for name in names]
         fresh = np.isfinite(y) & np.stack([one.left for one in waiting])
-        # Of another model's rows the place and the score say nothing about this one's.
+        # Coordinates and scores of rows predicted by an earlier model do not apply to this one.
         own = np.array([one.model == self.n_models_ for one in waiting])
         bound, points = self._bound_again(names, waiting) if own.all() else (None, None)
         if bound is None and own.any():
@@ -547,7 +548,7 @@ class OnlineIntervals:
             self._refit()
 
     def _bound_again(self, names: list[Any], waiting: list[Waiting]) -> tuple[BoundScore, list[NDArray]]:
-        """The score bound to rows that wait, and their coordinates; at hand for those predicted last."""
+        """The score bound to waiting rows, and their coordinates; cached for the rows predicted last."""
         if self._last is not None:
             last, bound, points = self._last
             places = {name: place for place, name in enumerate(last)}
@@ -560,7 +561,7 @@ class OnlineIntervals:
         return regressor.score_.bind(rows), placed
 
     def _judge(self, target: int, waiting: Waiting, y: float) -> None:
-        """Learn from a label what it says about the level and the half-lives."""
+        """Update the level, the counts and the half-lives' losses from one label."""
         ends = waiting.ends[target]
         lower, upper = waiting.issued[target]
         missed = not lower <= y <= upper
@@ -580,7 +581,7 @@ class OnlineIntervals:
         self.seen_range_[:, target] = min(low, y), max(high, y)
 
     def _settle(self, name: Any, waiting: Waiting, y: Float[NDArray, "t"]) -> None:
-        """A row whose labels are all known no longer waits."""
+        """Stop waiting for a row once all its labels are known."""
         self.waiting_[name] = waiting
         if waiting.left.any():
             return
@@ -593,11 +594,11 @@ class OnlineIntervals:
             self.newest_.append((self._born(waiting), waiting.evaluation, y))
 
     def _born(self, waiting: Waiting) -> float:
-        """From when on a row grows old, in rows or days."""
+        """The time from which a row ages, in rows or days."""
         return waiting.moment if self.in_days else float(waiting.number)
 
     def _refit(self) -> None:
-        """Learn the kernels and the score anew from rows that were observed, each by what has not seen its fold."""
+        """Relearn the kernels and the score from observed rows, on out-of-fold errors."""
         retrained = None if self.retrain is None else self.retrain(self)
         if retrained is not None:
             _check_regressor(retrained)
@@ -623,11 +624,11 @@ class OnlineIntervals:
         self._take_regressor(refreshed, np.array(times, dtype=np.float64))
 
     def long_run_bound(self, target: int = 0) -> float:
-        """C: among T counted rows there are at most ``alpha T + C`` misses, whatever the sequence."""
+        """The constant C: among T counted rows there are at most ``alpha T + C`` misses, for any sequence."""
         return self.levels_[target].bound(self.most_late_)
 
     def status(self) -> list[OnlineStatus]:
-        """How each target fares."""
+        """The status of each target."""
         return [self._status(target) for target in range(self.n_targets)]
 
     def _status(self, target: int) -> OnlineStatus:
@@ -657,14 +658,14 @@ class OnlineIntervals:
         )
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the model and the state to a folder that :func:`lvd.load` reads, whole or not at all."""
+        """Save the model and the state atomically to a folder that :func:`lvd.load` reads."""
         save_object(self, folder)
 
 
 def interval_score(
     ends: Float[NDArray, "w 2"], y: float, alpha: float, infinite: float
 ) -> Float[NDArray, "w"]:
-    """The width plus ``2 / alpha`` times the distance by which y is missed; an infinite interval has the width
+    """The width plus ``2 / alpha`` times the distance by which y is missed; an infinite interval's score is
     `infinite`."""
     lower, upper = ends.T
     score = upper - lower + 2.0 / alpha * (np.maximum(lower - y, 0.0) + np.maximum(y - upper, 0.0))
@@ -672,7 +673,7 @@ def interval_score(
 
 
 def as_days(times: Any) -> Float[NDArray, "n"]:
-    """Dates and times, or numbers of days, as days since 1970."""
+    """Convert dates and times, or day numbers, to days since 1970."""
     array = np.asarray(times)
     try:
         if array.dtype.kind not in "iuf":
@@ -687,7 +688,7 @@ def as_days(times: Any) -> Float[NDArray, "n"]:
 
 
 def _check_regressor(regressor: Any) -> None:
-    """What intervals over time can be made of."""
+    """Raise unless intervals over time can be built on this regressor."""
     if not isinstance(regressor, LVDRegressor):
         raise InputError(
             f"OnlineIntervals needs a calibrated LVDRegressor, got {type(regressor).__name__}; fit one first"
@@ -712,7 +713,7 @@ def _check_regressor(regressor: Any) -> None:
 
 
 def _names(keys: Labels) -> list[Any]:
-    """Keys as texts or whole numbers."""
+    """The keys as a list of strings or integers."""
     array = np.asarray(keys)
     if array.ndim != 1 or not (
         array.dtype.kind in "iuU" or all(type(key) in {str, int} for key in array.tolist())
@@ -733,7 +734,7 @@ def row_of(evaluation: Evaluation, row: int) -> Evaluation:
 
 
 def stacked(evaluations: Sequence[Evaluation]) -> Evaluation:
-    """The rows of evaluations of one model, one below the other."""
+    """The evaluations of several rows by one model, concatenated."""
     columns = zip(*evaluations, strict=True)
     joined: Any = (None if parts[0] is None else np.concatenate(parts) for parts in columns)
     return Evaluation(*joined)

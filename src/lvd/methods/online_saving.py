@@ -1,4 +1,4 @@
-"""Saving and loading of intervals over time: the regressor and all that was seen since, as arrays."""
+"""Saving and loading of intervals over time: the regressor and everything seen since, as arrays."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NUMBERS = ("time_", "most_late_", "n_models_", "n_complete_", "refitted_at_")
 
 
 def take_state(online: OnlineIntervals) -> dict[str, Any]:
-    """The parameters, the regressor in use, and the state."""
+    """The object's parameters, current regressor and state, for saving."""
     learned = vars(online)
     by_model: dict[int, list[Any]] = {}
     for name, row in online.waiting_.items():
@@ -62,7 +62,7 @@ def take_state(online: OnlineIntervals) -> dict[str, Any]:
 
 
 def put_state(online: OnlineIntervals) -> None:
-    """Make a loaded object whole."""
+    """Restore a loaded object's state, checking that its parts fit together."""
     learned = vars(online)
     state, regressor = (learned.pop(name) for name in ("state_", "regressor_"))
     if not isinstance(regressor, LVDRegressor):

@@ -16,15 +16,15 @@ from lvd.models.probabilistic import ProbabilisticNet
 
 @dataclass(eq=False, repr=False)
 class PBPRegressor(NormalRegressor):
-    """A Bayesian network whose weights are Gaussians, learned by assumed density filtering.
+    """A Bayesian network with Gaussian weights, learned by assumed density filtering.
 
-    Rows pass one at a time. Means and variances go forward through linear and ReLU layers, the gradients of the
-    row's log evidence come back and move the mean and variance of every weight. Noise and weights have precisions
-    with a Gamma(6, 6) prior; the weights' prior is refined after every pass. There is no learning rate to choose.
-    The intervals are those of a normal distribution with the variance of the network's output plus that of the
-    noise. They promise nothing about coverage: that depends on the model being right.
+    Rows are processed one at a time. Means and variances propagate forward through linear and ReLU layers, and
+    the gradients of the row's log evidence update the mean and variance of every weight. Noise and weights have
+    precisions with a Gamma(6, 6) prior; the weights' prior is refined after every pass. There is no learning
+    rate to choose. The intervals are those of a normal distribution whose variance is that of the network's
+    output plus that of the noise. Coverage is not guaranteed: it depends on the model being right.
 
-    The rows' order makes this a computation for the CPU, and several targets get a network each.
+    The sequential updates run on the CPU, and each of several targets gets its own network.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The predictive distribution of each row, and the decisions that it supports."""
+"""The predictive distribution of each row, and decisions based on it."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from lvd._validation import (
     seed_from,
     to_numpy,
 )
-from lvd.calibration.guarantees import draw_shares
+from lvd.calibration.calibration_rows import draw_shares
 from lvd.calibration.local_distribution import LocalDistribution
 from lvd.metrics.distribution import crps
 from lvd.scores import BoundScore, EvaluatedRows
 
-MOST_ROWS, MOST_ATOMS = 20_000, 2**22
-"""How many rows, with all that the model says of them, and probability masses are held in memory at a time."""
+MOST_ROWS, MOST_ATOMS = 20_000, 2**20
+"""How many rows, with their model outputs, and how many probability masses to hold in memory at a time."""
 
 
 class Exceedance(NamedTuple):
-    """Whether y is above a threshold: see :meth:`LVDRegressor.exceeds`."""
+    """The result of :meth:`LVDRegressor.exceeds`: whether y exceeds a threshold."""
 
     probability: Any
     p_value: Any
 
 
 class Decision(NamedTuple):
-    """The action of least expected cost for each row: see :meth:`LVDRegressor.decide`."""
+    """The result of :meth:`LVDRegressor.decide`: the action of least expected cost for each row."""
 
     action: Any
     index: Any
@@ -47,16 +47,16 @@ class Decision(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PredictiveDistribution:
-    """The distributions of y at n rows, as :meth:`LVDRegressor.predict_distribution` gives them.
+    """The predictive distributions of n rows, as :meth:`LVDRegressor.predict_distribution` returns them.
 
-    Each is that of the similar calibration rows' signed scores around the prediction. The row's own mass, which
-    stands for what is not known there, is half at -inf and half at +inf: far quantiles of a row with few similar
-    calibration rows are infinite. It is an estimate from calibrated scores; what is promised is promised for
-    :meth:`LVDRegressor.predict_interval`. Of an unknown row all mass is at the two ends, unless unknown rows are
-    widened.
+    Each combines the signed scores of similar calibration rows around the prediction. The row's own mass, which
+    stands for what is unknown there, is half at -inf and half at +inf: outer quantiles of a row with few
+    similar calibration rows are infinite. This is an estimate from calibrated scores; the guarantees apply to
+    :meth:`LVDRegressor.predict_interval`. An unknown row has all its mass at the two ends, unless unknown rows
+    are widened.
 
-    For several targets every answer has a last dimension for them. Of more than 20,000 rows the model is asked in
-    parts, again for each answer, so that memory holds one part and the answer.
+    With several targets every answer has a last dimension for them. Beyond 20,000 rows the model is evaluated
+    in parts, again for each query, so that memory holds one part and the answer.
 
     Examples
     --------
@@ -92,22 +92,22 @@ class PredictiveDistribution:
         return self._answer(self._joined(lambda part, some: part.cdf(targets[some])))
 
     def pit(self, y: ArrayLike, random_state: RandomState = 0) -> Any:
-        """Probability integral transforms: uniform on (0, 1) where the distributions are right.
+        """Probability integral transforms: uniform on (0, 1) if the distributions are right.
 
-        As :meth:`cdf`, but the row's own mass is split at a share drawn for the row instead of half and half: the
-        values of rows about which little is known would otherwise all be near 1/2. Too many values near 0 and 1
-        say that the distributions are too narrow. At an end of the target's range the mass beyond it is split at
-        random too.
+        Like :meth:`cdf`, but the row's own mass is split at a random share instead of in half: otherwise the
+        values of rows about which little is known would all be near 1/2. Too many values near 0 and 1 mean that
+        the distributions are too narrow. At an end of the target's range the mass beyond it is split at random
+        too.
         """
         seed, targets = seed_from(random_state), self._targets(y)
         return self._answer(self._joined(lambda part, some: part.pit(targets[some], seed)))
 
     def mean(self) -> Any:
-        """The mean of the finite part of each distribution, (n,); NaN where there is none."""
+        """The mean of the finite part of each distribution, (n,); NaN if there is none."""
         return self._answer(self._joined(lambda part, _: part.mean()))
 
     def sample(self, n: int, random_state: RandomState = None) -> Any:
-        """Draws from the finite part of each distribution, (n_rows, n); NaN where there is none."""
+        """Draws from the finite part of each distribution, (n_rows, n); NaN if there is none."""
         check_positive(n, "n", integer=True)
         rng = np.random.default_rng(seed_from(random_state))
         return self._answer(self._joined(lambda part, _: part.sample(n, rng)))
@@ -118,26 +118,26 @@ class PredictiveDistribution:
         return self._answer(self._joined(lambda part, some: part.crps(targets[some])))
 
     def atoms(self) -> tuple[Any, Any]:
-        """Where the mass is and how much, both (n, m + 2): dense, one column for each calibration row.
+        """The positions and probability masses, both (n, m + 2): dense, one column per calibration row.
 
-        The first place is -inf and the last +inf. Those of targets that fewer rows have end in more places at +inf,
-        without mass.
+        The first position is -inf and the last +inf. Targets with fewer calibration rows are padded with
+        positions at +inf of mass zero.
         """
         found = self._joined(lambda part, _: np.stack(part.atoms(), axis=1))
         return self._answer(found[:, 0]), self._answer(found[:, 1])
 
     def expected(self, cost: Callable[[Any, Any], Any], actions: NDArray) -> Float[NDArray, "n a"]:
-        """The expected cost of each action under the finite part of each distribution; NaN where there is none."""
+        """The expected cost of each action under the finite part of each distribution; NaN if there is none."""
         return self._joined(lambda part, _: part.expected(cost, actions))
 
     def above(self, threshold: ArrayLike, *, equal_weights: bool) -> tuple[NDArray, NDArray]:
-        """The probability that y is above the threshold, and the conformal p-value of its being at most that."""
+        """The probability that y is above the threshold, and the conformal p-value for y being at most it."""
         limits = np.broadcast_to(to_numpy(threshold).astype(np.float64), (len(self),))
         found = self._joined(lambda part, some: part.above(limits[some], equal_weights=equal_weights))
         return found[:, 0], found[:, 1]
 
     def _joined(self, answer: Callable[[PartDistribution, slice], NDArray]) -> NDArray:
-        """The answers of all parts, one below the other."""
+        """Concatenate the answers of all parts."""
         return np.concatenate([answer(self.part_at(i), some) for i, some in enumerate(self.parts)])
 
     def _targets(self, y: ArrayLike) -> Float[NDArray, "n t"]:
@@ -151,13 +151,13 @@ class PredictiveDistribution:
 
 
 def parts_of(n_rows: int) -> list[slice]:
-    """The rows in parts that are held in memory together."""
+    """Split the rows into parts that fit in memory together."""
     return chunk_slices(n_rows, MOST_ROWS)
 
 
 @dataclass(frozen=True, eq=False)
 class PartDistribution:
-    """The distributions of rows that are in memory together; answers have a last dimension for the targets."""
+    """The distributions of rows that fit in memory together; answers have a last dimension for the targets."""
 
     rows: EvaluatedRows
     bound: BoundScore
@@ -167,7 +167,7 @@ class PartDistribution:
 
     @property
     def n_targets(self) -> int:
-        """How many targets there are."""
+        """The number of targets."""
         return self.bound.y_pred.shape[1]
 
     def quantile(self, levels: Float[NDArray, "q"]) -> Float[NDArray, "n q t"]:
@@ -228,7 +228,7 @@ class PartDistribution:
         """As :meth:`PredictiveDistribution.expected`."""
         if len(self.local) > 1:
             raise InputError(
-                f"decide takes a model of one target, and this has {len(self.local)}; fit one for each"
+                f"decide takes a model of one target, and this one has {len(self.local)}; fit one model for each"
             )
         parts = []
         for _, places, masses in self._chunks():
@@ -247,7 +247,7 @@ class PartDistribution:
         return np.concatenate(parts)
 
     def above(self, limits: Float[NDArray, "n"], *, equal_weights: bool) -> Float[NDArray, "n 2 t"]:
-        """As :meth:`PredictiveDistribution.above`, the two side by side."""
+        """As :meth:`PredictiveDistribution.above`, stacked along one dimension."""
         targets = np.repeat(limits[:, None], len(self.local), axis=1)
         signed, probability = self.bound.signed(targets), 1.0 - self.cdf(targets)
         columns = []
@@ -262,7 +262,7 @@ class PartDistribution:
         return np.stack([probability, p_value], axis=1)
 
     def _below(self, targets: Float[NDArray, "n t"], *shares: Any) -> Float[NDArray, "n t"]:
-        """The distribution function at y, with these shares of the own mass below it."""
+        """The distribution function at y, with these shares of the row's own mass below it."""
         signed = self.bound.signed(targets)
         given = shares * len(self.local) if len(shares) == 1 else shares
         found = [
@@ -275,7 +275,7 @@ class PartDistribution:
         return result
 
     def _chunks(self) -> Iterator[tuple[slice, Float[NDArray, "b j t"], Float[NDArray, "b j t"]]]:
-        """Places and masses of some rows at a time."""
+        """Yield the positions and masses of a few rows at a time."""
         width = max(len(one.calibration.scores) for one in self.local) + 2
         for some in chunk_slices(len(self.known), max(1, MOST_ATOMS // width)):
             local = [LocalDistribution(one.calibration, one.rows[some]) for one in self.local]
@@ -299,16 +299,16 @@ def _ratio(total: NDArray, mass: NDArray) -> NDArray:
 
 
 def _of_width(part: Float[NDArray, "n _"], width: int, beyond: float) -> Float[NDArray, "n j"]:
-    """The array, filled up at its end."""
+    """Pad the array at its end to this width."""
     return np.pad(part, ((0, 0), (0, width - part.shape[1])), constant_values=beyond)
 
 
 def select(p_values: ArrayLike, false_discovery_rate: float = 0.1) -> Bool[NDArray, "n"]:
-    """The rows whose claims are made, by the procedure of Benjamini and Hochberg.
+    """Which claims to make, by the Benjamini-Hochberg procedure.
 
-    With marginal conformal p-values, of :meth:`LVDRegressor.exceeds` with ``guarantee="marginal"``, the expected
-    share of wrong claims among those made is at most `false_discovery_rate` (Jin and Candès 2023). Local p-values
-    have no such proof.
+    With marginal conformal p-values, from :meth:`LVDRegressor.exceeds` with ``guarantee="marginal"``, the
+    expected share of wrong claims among those made is at most `false_discovery_rate` (Jin and Candès 2023).
+    There is no such proof for local p-values.
 
     Examples
     --------

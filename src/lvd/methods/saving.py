@@ -1,20 +1,12 @@
-"""Saving and loading of methods; nothing that is loaded runs."""
+"""The parts of methods that may be saved and loaded; loading never runs code from the file."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
-
 import lvd.molecules  # noqa: F401  # which registers its classes
-from lvd._validation import InputError, check_levels
 from lvd.calibration.transductive import Prior
 from lvd.kernels import Kernel
 from lvd.kernels.regression import KernelRegressor
-from lvd.methods.base import IntervalRegressor
-from lvd.methods.conformal import CALIBRATION_COLUMNS
+from lvd.methods.base import IntervalRegressor, fill_in_unknown, take_out_unknown
 from lvd.models import NetRegressor, TreesRegressor
 from lvd.models.adapters import FunctionModel, SklearnModel
 from lvd.models.candidates import FilledModel
@@ -38,75 +30,14 @@ from lvd.scores import (
     SidedResidual,
     SignedResidual,
 )
+from lvd.scores.distributional import ErrorShape, NetworkQuantiles
 from lvd.scores.joint import LocalCovariance
-from lvd.scores.quantile_trees import QuantileTrees
+from lvd.scores.quantile_trees import BoostedQuantiles, QuantileTrees
 from lvd.scores.residuals import ErrorModel
-from lvd.scores.scales import BoostedScale, KernelScale, NetworkScale
-from lvd.scores.shapes import BoostedQuantiles, ErrorShape, NetworkQuantiles
-from lvd.store import EXTENSIBLE, load_object, read_manifest, register
-from lvd.store import save_object as save
+from lvd.scores.scaled import BoostedScale, KernelScale, NetworkScale
+from lvd.store import EXTENSIBLE, register
 from lvd.support import SupportRule
 from lvd.support.rule import Neighborhood, PartKinds, Ranges, TrainingSupport
-
-__all__ = ["load_columns", "load_method", "register_method", "save"]
-
-MAY_BE_UNKNOWN = {"y_calib_", "residuals_calib_", "signed_calib_", "train_errors_"}
-"""Attributes with a column for each target, which hold NaN where a target is not known."""
-
-
-def load_method(
-    folder: str | os.PathLike[str],
-    estimator: Any = None,
-    *,
-    trusted: Sequence[type[Any] | str] = (),
-    **parts: Any,
-) -> Any:
-    """What a method's `save` wrote, without the columns of a table; see :func:`lvd.load`."""
-    given = {name: part for name, part in {"estimator": estimator, **parts}.items() if part is not None}
-    return load_object(folder, given, trusted)
-
-
-def load_columns(folder: str | os.PathLike[str]) -> Any:
-    """The `columns` that a method was saved with."""
-    return read_manifest(folder).get("columns")
-
-
-def register_method(method: type[Any]) -> None:
-    """Allow a method to be saved and loaded."""
-    register(method, root=True, check=_check_method, take_apart=_fill_in, complete=_take_out)
-
-
-def _fill_in(value: Any) -> dict[str, Any]:
-    """The attributes with 0 for targets that are not known, as no file holds NaN, and beside them where that is."""
-    attributes = dict(vars(value))
-    for name in MAY_BE_UNKNOWN & attributes.keys():
-        unknown = np.isnan(attributes[name])
-        if unknown.any() and not unknown.all(axis=0).any():
-            attributes |= {name: np.where(unknown, 0.0, attributes[name]), f"{name}unknown": unknown}
-    return attributes
-
-
-def _take_out(value: Any) -> None:
-    """Turn what `_fill_in` has filled in to NaN again."""
-    learned = vars(value)
-    for name in MAY_BE_UNKNOWN & learned.keys():
-        unknown = learned.pop(f"{name}unknown", None)
-        if unknown is None:
-            continue
-        if np.shape(unknown) != np.shape(learned[name]) or unknown.dtype != bool:
-            raise InputError(f"{name} and {name}unknown do not belong together")
-        learned[name] = np.where(unknown, np.nan, learned[name])
-
-
-def _check_method(method: Any) -> None:
-    check_levels(method.confidence_level)
-    method._check_bounds()
-    method._check_parameters()
-    learned = vars(method)
-    lengths = {len(learned[name]) for name in CALIBRATION_COLUMNS & learned.keys()}
-    if lengths - {learned.get("n_calib_")}:
-        raise InputError("the numbers of calibration rows and of their errors differ")
-
 
 EXTENSIBLE.extend([Kernel, ConformityScore, SupportRule, IntervalRegressor])
 for _part in (
@@ -131,4 +62,4 @@ for _part in (
     *(ErrorShape, BoostedQuantiles, NetworkQuantiles, QuantileTrees),
 ):
     register(_part)
-register(SidedResidual, take_apart=_fill_in, complete=_take_out)
+register(SidedResidual, take_apart=fill_in_unknown, complete=take_out_unknown)

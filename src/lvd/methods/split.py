@@ -1,4 +1,4 @@
-"""Split conformal prediction: intervals of one width, or of the widths that a score gives, such as CQR's."""
+"""Split conformal prediction: intervals of constant width, or scaled by a score, such as CQR's."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from lvd.scores import ConformityScore, NormalizedResidual, QuantileResidual
 class SplitConformalRegressor(ConformalMethod):
     """Intervals of the same width everywhere: the finite-sample quantile of the calibration errors.
 
-    The simplest conformal method (Papadopoulos et al. 2002; Lei et al. 2018), and what LVD becomes when its
-    kernel is constant, so that every calibration row counts alike everywhere.
+    The simplest conformal method (Papadopoulos et al. 2002; Lei et al. 2018), and what LVD becomes with a
+    constant kernel, where all calibration rows have equal weight everywhere.
 
     Parameters
     ----------
     estimator : the model. None builds an MLP (:class:`NetRegressor`); a torch module, a NetRegressor, a
         scikit-learn regressor or Pipeline, or a pair of functions ``(predict, embed)`` of a trained model.
-    conformity_score : what is calibrated: ``"absolute"`` errors, or any score of :class:`LVDRegressor`, with all
-        calibration rows counting alike.
+    conformity_score : what is calibrated: ``"absolute"`` errors, or any score of :class:`LVDRegressor`, with
+        equally weighted calibration rows.
     quantile : ``"finite_sample"``: the ``ceil((m + 1) level)``-th smallest of m scores, +inf beyond the m-th.
         ``"percentile"``: numpy's plain percentile, without the guarantee.
     confidence_level, calib_size, prefit, y_range, device, n_jobs, random_state : as in :class:`LVDRegressor`.
@@ -48,19 +48,19 @@ class SplitConformalRegressor(ConformalMethod):
 
 @dataclass(eq=False, repr=False)
 class MADSplitRegressor(ConformalMethod):
-    """Intervals in proportion to the error that a second model expects (locally weighted, Lei et al. 2018).
+    """Intervals in proportion to the error that a second model predicts (locally weighted, Lei et al. 2018).
 
-    The score is ``|y - y_pred| / (1e-5 + |error_pred|)``, the width that of the score's quantile times
-    ``1e-5 + |error_pred|``.
+    The score is ``|y - y_pred| / (1e-5 + |error_pred|)``; the radius is the score's quantile times ``1e-5 +
+    |error_pred|``.
 
     Parameters
     ----------
-    error_estimator : the second model, fitted to the first one's absolute errors; by default one like the
-        first, or, on a prefit estimator, the built-in MLP on the embeddings.
-    errors : which errors it learns: ``"held_out"`` or ``"in_sample"``, as in
+    error_estimator : the second model, fitted to the absolute errors of the first; by default a model like the
+        first or, with a prefit estimator, the built-in MLP on the embeddings.
+    errors : the errors it is fitted to: ``"held_out"`` or ``"in_sample"``, as in
         :class:`lvd.scores.NormalizedResidual`.
     estimator, quantile, confidence_level, calib_size, prefit, y_range, device, n_jobs, random_state : as in
-        :class:`SplitConformalRegressor`; with `prefit`, :meth:`fit` trains the second model only.
+        :class:`SplitConformalRegressor`; with `prefit`, :meth:`fit` only trains the second model.
 
     Examples
     --------
@@ -84,20 +84,20 @@ class MADSplitRegressor(ConformalMethod):
 
 @dataclass(eq=False, repr=False)
 class ConformalizedQuantileRegressor(ConformalMethod):
-    """Two quantiles of y, learned by a network, and moved by what the calibration rows ask for.
+    """Two quantiles of y learned by a network and shifted to the coverage of the calibration rows.
 
-    This is CQR (Romano, Patterson and Candès 2019). Each confidence level has its own network, which gives both of
-    its quantiles: a list of levels trains them all, and :meth:`predict_interval` knows these levels only. As the
-    networks know nothing of each other, an interval at a higher level need not contain the one at a lower level.
-    The point prediction is the middle of the quantiles of the first level.
+    This is CQR (Romano, Patterson and Candès 2019). Each confidence level has its own network for both of its
+    quantiles: a list of levels trains one each, and :meth:`predict_interval` only accepts these levels. The
+    networks are independent, so an interval at a higher level need not contain the one at a lower level. The
+    point prediction is the midpoint of the first level's quantiles.
 
     Parameters
     ----------
-    estimator : None builds an MLP, a :class:`NetRegressor` or another of lvd's networks gives its settings, a torch
-        module returns two values per target (all lower quantiles, then all upper ones); these are trained with
-        the pinball loss. With `prefit` any trained model that predicts these columns.
-    symmetric : move both ends by the same amount, or each by its own, at half of the miscoverage each.
-    confidence_level : the level or levels to train for; with `prefit` the one that the estimator was trained for.
+    estimator : None builds an MLP; a :class:`NetRegressor` or another of lvd's networks provides its settings;
+        a torch module returns two values per target (all lower quantiles, then all upper ones). All are trained
+        with the pinball loss. With `prefit`, any trained model that predicts these columns.
+    symmetric : shift both ends by the same amount, or each separately at half the miscoverage.
+    confidence_level : the level or levels to train for; with `prefit`, the one the estimator was trained for.
     quantile, calib_size, prefit, y_range, device, n_jobs, random_state : as in :class:`SplitConformalRegressor`.
 
     Examples

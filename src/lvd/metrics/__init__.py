@@ -1,4 +1,4 @@
-"""Measures of prediction intervals; all of them know infinity.
+"""Measures of prediction intervals; all of them handle infinite ends.
 
 Everywhere: `y` and `y_pred` are vectors, `intervals` has shape (n, 2), or (n, 2, L) where several levels are
 asked for; numpy, pandas and torch are welcome; rates are fractions, and an interval is closed.
@@ -11,21 +11,24 @@ from lvd.metrics.conditional import (
     excess_risk_of_target_coverage,
     worst_slab_coverage,
 )
-from lvd.metrics.coverage import (
+from lvd.metrics.distribution import PitHistogram, crps, pinball_loss, pit_histogram
+from lvd.metrics.interval_metrics import (
     CalibrationCurve,
     calibration_curve,
+    finite_fraction,
+    finite_rows,
+    hsic,
     joint_coverage_rate,
     marginal_coverage_rate,
-    tail_coverage_rate,
-)
-from lvd.metrics.discrimination import (
-    hsic,
     mean_absolute_deviation,
+    mean_finite_width,
+    mean_log_volume,
     residual_auroc,
+    tail_coverage_rate,
     width_coverage_correlation,
     width_error_correlation,
+    winkler_score,
 )
-from lvd.metrics.distribution import PitHistogram, crps, pinball_loss, pit_histogram
 from lvd.metrics.scorer import IntervalScorer
 from lvd.metrics.strata import (
     GroupCoverage,
@@ -35,7 +38,6 @@ from lvd.metrics.strata import (
     size_stratified_coverage,
 )
 from lvd.metrics.summary_table import Summary, summary
-from lvd.metrics.width import finite_fraction, finite_rows, mean_finite_width, mean_log_volume, winkler_score
 
 __all__ = [
     "CalibrationCurve",

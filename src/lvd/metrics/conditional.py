@@ -1,4 +1,4 @@
-"""Coverage that depends on x: in the slab where it is lowest (Cauchois et al. 2021), and by a classifier."""
+"""Coverage as a function of x: in the worst slab (Cauchois et al. 2021), and as predicted by a classifier."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from lvd._validation import (
     check_same_length,
     seed_from,
 )
-from lvd.metrics._check import check_hits, check_level
+from lvd.metrics.interval_metrics import check_hits, check_level
 
 
 @dataclass(frozen=True, eq=False)
 class WorstSlab:
     """The slab {x : a <= direction . x <= b}: found on one part of the rows, judged on the other.
 
-    `coverage` is that of the `count` held-out rows inside (NaN when none is); `search_coverage` is the
-    minimum that the search found, lower than the truth because it was searched for.
+    `coverage` is that of the `count` held-out rows inside (NaN if there are none); `search_coverage` is the
+    minimum that the search found, which is biased downwards.
     """
 
     coverage: float
@@ -97,7 +97,7 @@ def lowest_run(
     """
     total = np.concatenate([[0], np.cumsum(counts)])
     total_hits = np.concatenate([[0], np.cumsum(hits)])
-    # The latest edge at which a run that stops at each edge may begin.
+    # The last edge at which a run ending at each edge may start.
     latest = np.searchsorted(total, total - min_count, side="right") - 1
     stops = np.flatnonzero(latest >= 0)
     latest = latest[stops]
@@ -119,13 +119,13 @@ def _search(
     X: Float[NDArray, "n p"], hits: Bool[NDArray, "n"], delta: float, directions: Float[NDArray, "k p"]
 ) -> tuple[float, Float[NDArray, "p"], float, float]:
     """Coverage, direction and ends of the slab with the lowest coverage over all `directions`."""
-    # Equal rows are one cell: no slab can hold some of them and not the others.
+    # Equal rows are one cell: a slab holds either all of them or none.
     points, cell = np.unique(X, axis=0, return_inverse=True)
     cell = cell.ravel()  # numpy 2.0 gives a column
     counts = np.bincount(cell)
     cell_hits = np.bincount(cell, weights=hits).astype(np.int64)
     min_count = math.ceil(delta * len(X) - 1e-9)
-    p, q = len(X) + 1, len(X)  # above every coverage, so that the first direction finds a slab
+    p, q = len(X) + 1, len(X)  # above any coverage, so that the first direction finds a slab
     for direction in directions:
         projected = _project(points, direction)
         order = np.argsort(projected)
@@ -138,15 +138,16 @@ def _search(
 
 
 def _project(X: Float[NDArray, "n p"], direction: Float[NDArray, "p"]) -> Float[NDArray, "n"]:
-    """X @ direction, with equal rows to equal numbers (which BLAS does not promise)."""
+    """X @ direction, with equal results for equal rows (which BLAS does not guarantee)."""
     return np.asarray(np.einsum("ij,j->i", X, direction))
 
 
 @dataclass(frozen=True)
 class TargetCoverageRisk:
-    """The L1 excess risk, `total`, and its parts from rows judged under- and over-covered: total = under + over.
+    """The L1 excess risk, `total`, and its parts from rows predicted to be under- and over-covered: total = under
+    + over.
 
-    Where coverage is the level at every x, all three are 0 up to noise, and may be negative.
+    If coverage equals the level at every x, all three are 0 up to noise, which may be negative.
     """
 
     total: float
@@ -202,13 +203,13 @@ def excess_risk_of_target_coverage(
 def _expected_coverage(
     X: Float[NDArray, "n p"], hits: Bool[NDArray, "n"], classifier: Any, n_folds: int, seed: int
 ) -> Float[NDArray, "n"]:
-    """The coverage expected at each row by a classifier that was trained without its fold."""
+    """Out-of-fold coverage predictions of a classifier."""
     from sklearn.base import clone
     from sklearn.model_selection import KFold
 
     expected = np.empty(len(X))
     for inside, outside in KFold(n_folds, shuffle=True, random_state=seed).split(X):
-        if hits[inside].all() or not hits[inside].any():  # nothing to tell apart
+        if hits[inside].all() or not hits[inside].any():  # only one class
             expected[outside] = hits[inside[0]]
         else:
             with few_threads(X):

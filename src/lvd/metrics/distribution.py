@@ -23,16 +23,16 @@ Finding: TypeAlias = Literal[
 ]
 
 BY_CHANCE, Z_BY_CHANCE = 0.05, 1.96
-"""Probability integral transforms less uniform than with this p-value are not called right."""
+"""Below this p-value, probability integral transforms are not called uniform."""
 
 
 @dataclass(frozen=True)
 class PitHistogram:
-    """How many probability integral transforms are in equally wide bins of (0, 1), and whether they look uniform.
+    """A histogram of probability integral transforms in equal bins of (0, 1), and whether they look uniform.
 
-    `shares` are those of the bins, `low` and `high` the 95% band of a bin's share where distributions are right.
-    `finding` names the largest departure where the chi-squared test's `p_value` is below 0.05: distributions are
-    too narrow where y is too often in their tails, too low where it is too often above their middle.
+    `shares` are the bins' shares of rows, `low` and `high` the 95% band of a bin's share if the distributions are
+    right. If the chi-squared test's `p_value` is below 0.05, `finding` names the largest departure: distributions
+    are too narrow if y is too often in their tails, and too low if it is too often above their middle.
     """
 
     n_rows: int
@@ -46,8 +46,8 @@ class PitHistogram:
 def pit_histogram(pit: ArrayLike, *, n_bins: int = 10, n_calib: int | None = None) -> PitHistogram:
     """The histogram of probability integral transforms, as ``predict_distribution(X).pit(y)`` gives them.
 
-    The test supposes independent rows. With the number `n_calib` of the calibration rows it allows for these having
-    fallen as they did by chance; without it, what is tested is this one calibration, which is never exact.
+    The test assumes independent rows. Given the number of calibration rows, `n_calib`, it allows for their
+    sampling error; without it, it tests this particular calibration, which is never exact.
 
     >>> import numpy as np
     >>> pit_histogram([0.05, 0.15, 0.25, 0.95], n_bins=2).shares
@@ -66,7 +66,7 @@ def pit_histogram(pit: ArrayLike, *, n_bins: int = 10, n_calib: int | None = Non
     shares, expected = np.histogram(values, n_bins, (0.0, 1.0))[0] / n, 1.0 / n_bins
     statistic = independent * np.square(shares - expected).sum() / expected
     p_value = float(chi2.sf(statistic, n_bins - 1)) if n_bins > 1 else 1.0
-    # In standard errors of uniform values: where the middle is, and how far from it they are.
+    # In standard errors under uniformity: the mean, and the mean distance from the middle.
     place = (values.mean() - 0.5) * math.sqrt(12.0 * independent)
     spread = (np.abs(values - 0.5).mean() - 0.25) * math.sqrt(48.0 * independent)
     finding: Finding = "look right"
@@ -133,7 +133,7 @@ def crps(
     finite_mass = np.where(finite, mass, 0.0)
     has_finite = finite_mass.sum(axis=1) > 0
     scores = np.full(len(targets), np.nan)
-    # An infinite sample without its mass may be anywhere: at y it changes nothing.
+    # An infinite sample without mass may be anywhere: at y it changes nothing.
     scores[has_finite] = _finite_crps(
         targets[has_finite], np.where(finite, points, targets[:, None])[has_finite], finite_mass[has_finite]
     )

@@ -1,4 +1,4 @@
-"""Coverage, width and unknown rows over time, from sums of blocks of rows, whose number is bounded."""
+"""Coverage, width and unknown rows over time, from sums over a bounded number of blocks of rows."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from lvd._validation import InputError
 from lvd.intervals import binomial_band
 
 SUMS = ("moment", "rows", "covered", "finite", "width", "unknown")
-"""What is summed over the rows of a block; the width is that of finite intervals."""
+"""What is summed over a block; widths are those of finite intervals."""
 ROWS = SUMS.index("rows")
 MOST_BLOCKS, FEWEST_IN_WINDOW, WINDOWS = 256, 50, 20
-"""A rolling window holds a twentieth of the rows, and at least so many."""
+"""A rolling window holds a twentieth of the rows, but at least this many."""
 
 
 class OverTime(NamedTuple):
-    """What a window of `window` rows held that ended at each moment: coverage with its exact 95% band, mean finite
-    width, and the share of unknown rows."""
+    """For windows of `window` rows ending at each moment: coverage with its exact 95% band, mean finite width,
+    and the share of unknown rows."""
 
     window: int
     moments: Float[NDArray, "k"]
@@ -31,7 +31,7 @@ class OverTime(NamedTuple):
 
 
 class TimeBlocks:
-    """Rows in the order in which they came, summed in at most 256 blocks: of so many two and two become one.
+    """Rows in order of arrival, summed in at most 256 blocks; beyond that, pairs of blocks are merged.
 
     Examples
     --------
@@ -77,7 +77,7 @@ class TimeBlocks:
             self.size *= 2
 
     def rolling(self) -> OverTime:
-        """What a window holds that ends with each block; the first one is full, if there are rows enough."""
+        """The window that ends with each block; the first one is full, if there are enough rows."""
         total = self.sums[:, ROWS].sum()
         n_blocks = min(len(self.sums), -(-max(FEWEST_IN_WINDOW, int(total) // WINDOWS) // self.size))
         summed = np.cumsum(np.concatenate([np.zeros((1, len(SUMS))), self.sums]), axis=0)
@@ -95,7 +95,7 @@ def sums_of(
     widths: Float[NDArray, "n"],
     known: Bool[NDArray, "n"],
 ) -> Float[NDArray, "n 6"]:
-    """What each row adds to the sums of its block."""
+    """Each row's contribution to the sums of its block."""
     finite = np.isfinite(widths)
     columns = (moments, np.ones(len(moments)), covered, finite, np.where(finite, widths, 0.0), ~known)
     return np.column_stack(columns).astype(np.float64)

@@ -1,4 +1,5 @@
-"""The interval score as scikit-learn's searches want it: larger is better, and infinity is a number."""
+"""The interval score for scikit-learn's searches: larger is better, and infinite intervals count as a finite
+number."""
 
 from __future__ import annotations
 
@@ -9,15 +10,15 @@ from sklearn.utils.metadata_routing import MetadataRequest
 
 from lvd._typing import ArrayLike
 from lvd._validation import InputError, check_levels, check_targets, to_numpy
-from lvd.metrics.width import widened_range, winkler_score
+from lvd.metrics.interval_metrics import widened_range, winkler_score
 
 
 class IntervalScorer:
     """The negative mean interval score (:func:`winkler_score`), for `scoring=` of ``cross_validate``,
-    ``GridSearchCV`` and their like.
+    ``GridSearchCV`` and the like.
 
-    Intervals are cut to the range of the scored y, a tenth wider on each side, so that an infinite interval counts
-    as that range and no mean is infinite. Of several targets it is the mean, each in units of its range.
+    Intervals are clipped to the range of the scored y, a tenth wider on each side, so an infinite interval counts
+    as that range and no mean is infinite. For several targets it is their mean, each in units of its range.
 
     Parameters
     ----------
@@ -38,9 +39,9 @@ class IntervalScorer:
         self._request = MetadataRequest(owner=self)
 
     def __call__(self, estimator: Any, X: ArrayLike, y: ArrayLike, **labels: ArrayLike) -> float:
-        """The score of a fitted method, or of a Pipeline that ends in one, on these rows.
+        """The score on these rows of a fitted method, or of a Pipeline that ends in one.
 
-        `labels` are the `groups` and `weights` of the rows, where they were asked for.
+        `labels` are the rows' `groups` and `weights`, if requested.
         """
         rows: Any = X
         if hasattr(estimator, "steps"):
@@ -70,7 +71,7 @@ class IntervalScorer:
         return self
 
     def get_metadata_routing(self) -> MetadataRequest:
-        """What was asked for."""
+        """What was requested."""
         return self._request
 
     def __repr__(self) -> str:

@@ -18,17 +18,16 @@ from lvd._validation import (
     to_numpy,
 )
 from lvd.intervals import binomial_band, covered
-from lvd.metrics._check import check_level, check_targets_and_intervals
-from lvd.metrics.width import tied_widths
+from lvd.metrics.interval_metrics import check_level, check_targets_and_intervals, tied_widths
 
 
 @dataclass(frozen=True)
 class GroupCoverage:
     """Coverage of one group of rows.
 
-    `lower` and `upper` are the exact binomial band of `coverage`. `p_value` is the probability of so few
-    covered rows or fewer where each is covered with probability `confidence_level`; `below_level` says that
-    this is too small to be chance, Holm-corrected for the number of groups.
+    `lower` and `upper` are the exact binomial band of `coverage`. `p_value` is the probability of at most this
+    many covered rows if each is covered with probability `confidence_level`; `below_level` tells whether it is
+    too small to be chance, Holm-corrected for the number of groups.
     """
 
     group: str | int | float
@@ -51,9 +50,9 @@ def group_coverage(
 ) -> tuple[GroupCoverage, ...]:
     """Coverage of each group of rows, in the order of the sorted group names.
 
-    The bands hold at 1 - `significance` each. The chance that any group is flagged although every one is
-    covered at the level is at most `significance`. Rows with the same one of the `row_ids` are copies of one row:
-    coverage is over all of them, bands and tests count them once.
+    Each band holds at 1 - `significance`. If every group is covered at the level, the chance that any is flagged
+    is at most `significance`. Rows with the same entry of `row_ids` are copies of one row: coverage is over all
+    of them, bands and tests count them once.
 
     >>> y, intervals = [0] * 40, [[-1, 1]] * 30 + [[1, 2]] * 10
     >>> for row in group_coverage(y, intervals, ["a"] * 20 + ["b"] * 20, confidence_level=0.9):
@@ -85,7 +84,7 @@ def feature_stratified_coverage(
     significance: float = 0.05,
     row_ids: Labels = None,
 ) -> tuple[GroupCoverage, ...]:
-    """Coverage in at most `n_bins` bins of one numeric feature, equally full as far as ties allow.
+    """Coverage in at most `n_bins` bins of one numeric feature, of equal size as far as ties allow.
 
     `row_ids` are those of :func:`group_coverage`.
 
@@ -149,8 +148,8 @@ def coverage_gap(strata: Sequence[GroupCoverage], confidence_level: float) -> fl
 def quantile_bins(values: Float[NDArray, "n"], n_bins: int) -> Int[NDArray, "n"]:
     """Bin numbers 0, 1, ... after cutting sorted `values` into equal parts.
 
-    Each cut moves to the nearest gap between two different values, so equal values stay together and there
-    may be fewer bins than asked for. Without ties the parts are those of `numpy.array_split`.
+    Each cut moves to the nearest gap between two different values, so equal values stay together and there may be
+    fewer bins than requested. Without ties the parts are those of `numpy.array_split`.
     """
     _, position, counts = np.unique(values, return_inverse=True, return_counts=True)
     gaps = np.cumsum(counts)[:-1]  # how many rows are below each gap
@@ -175,14 +174,14 @@ def holm(p_values: Float[NDArray, "g"], significance: float) -> Bool[NDArray, "g
 
 
 def range_labels(ends: Float[NDArray, "g e"]) -> list[str]:
-    """``1 to 2``, or ``1`` where both ends are the same, with the digits that tell different ends apart."""
+    """``1 to 2``, or ``1`` if both ends are equal, with enough digits to tell different ends apart."""
     different = np.unique(ends).tolist()
     digits = next(d for d in range(4, 18) if len({f"{end:.{d}g}" for end in different}) == len(different))
     return [" to ".join(f"{end:.{digits}g}" for end in dict.fromkeys(pair)) for pair in ends.tolist()]
 
 
 def labelled_bins(values: Float[NDArray, "n"], n_bins: int) -> tuple[list[str], Int[NDArray, "n"]]:
-    """A label for each of :func:`quantile_bins`, its smallest and its largest value, and each row's bin."""
+    """A label for each of :func:`quantile_bins`, from its smallest and largest value, and each row's bin."""
     check_positive(n_bins, "n_bins", integer=True)
     codes = quantile_bins(values, n_bins)
     inside = [values[codes == code] for code in range(codes.max() + 1)]

@@ -10,12 +10,18 @@ import numpy as np
 
 from lvd._typing import ArrayLike, Float, Levels, NDArray
 from lvd._validation import InputError, check_same_length, check_vector, to_numpy
-from lvd.metrics._check import check_intervals, check_levels_of
 from lvd.metrics.conditional import excess_risk_of_target_coverage
-from lvd.metrics.coverage import marginal_coverage_rate, tail_coverage_rate
-from lvd.metrics.discrimination import mean_absolute_deviation, residual_auroc
 from lvd.metrics.distribution import pit_histogram
-from lvd.metrics.width import finite_fraction, mean_finite_width
+from lvd.metrics.interval_metrics import (
+    check_intervals,
+    check_levels_of,
+    finite_fraction,
+    marginal_coverage_rate,
+    mean_absolute_deviation,
+    mean_finite_width,
+    residual_auroc,
+    tail_coverage_rate,
+)
 
 _COLUMNS = {
     "target": ("target", "g"),
@@ -30,13 +36,13 @@ _COLUMNS = {
     "crps": ("CRPS", ".4g"),
     "pit_p_value": ("PIT p", ".2g"),
 }
-"""Headings and formats; the first column is there for several targets, the last ones where they are asked for."""
+"""Headings and formats; the first column is for several targets, the last ones are optional."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """One row of metrics per level and target: `rows` hold fractions under the functions' names; print shows
-    percent."""
+    """One row of metrics per level and target: `rows` hold fractions by function name, and printing shows
+    percentages."""
 
     rows: tuple[dict[str, float], ...]
 
@@ -56,7 +62,7 @@ class Summary:
         )
 
     def to_pandas(self) -> Any:
-        """The rows as a pandas data frame, fractions as they are."""
+        """The rows as a pandas data frame, as fractions."""
         import pandas as pd
 
         return pd.DataFrame(list(self.rows))
@@ -74,10 +80,9 @@ def summary(
     """The paper's metrics at every level; `intervals` has shape (n, 2, L), as from `predict_interval`.
 
     For several targets y and y_pred have shape (n, t) and intervals (n, 2, L, t). With the inputs `X` the table
-    also has the excess risk of the target coverage, :func:`excess_risk_of_target_coverage`; with the `distribution`
-    of ``predict_distribution(X)`` it has the mean CRPS, and the p-value of :func:`pit_histogram`, both over the
-    rows of which something is known. The width is the mean over finite intervals, and `-` means that a figure is
-    not defined.
+    also shows the excess risk of the target coverage, :func:`excess_risk_of_target_coverage`; with the
+    `distribution` of ``predict_distribution(X)``, the mean CRPS and the p-value of :func:`pit_histogram`, both
+    over known rows. The width is the mean over finite intervals, and `-` marks an undefined figure.
 
     >>> intervals = [[[-1, -3], [1, 3]]] * 4
     >>> print(summary([0, 0.5, 2, 2.5], [0, 0, 0, 0], intervals, [0.5, 0.9]))
@@ -129,7 +134,7 @@ def _rows(
 
 
 def _of_distribution(distribution: Any, y: Float[NDArray, "n *t"]) -> list[dict[str, float]]:
-    """The figures of whole distributions for each target; none without them."""
+    """The figures of whole distributions for each target; empty without them."""
     n_targets = 1 if y.ndim == 1 else y.shape[1]
     if distribution is None:
         return [{}] * n_targets

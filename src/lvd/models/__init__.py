@@ -1,4 +1,4 @@
-"""Base models: train, predict, embed."""
+"""Base models, which train, predict and embed."""
 
 from lvd.models.boosted import TreesRegressor
 from lvd.models.model import Evaluation, Model

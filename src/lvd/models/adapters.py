@@ -1,4 +1,4 @@
-"""Models that are not torch: regressors with the methods of scikit-learn's, and functions."""
+"""Models other than torch modules: scikit-learn style regressors, and functions."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from scipy.sparse import issparse
 from scipy.special import expit
 from sklearn.base import BaseEstimator
 
-from lvd._typing import ArrayLike, Float, Int, NDArray
-from lvd._validation import InputError, check_matrix, check_targets, is_matrix, own_copy
+from lvd._typing import ArrayLike, Float, NDArray
+from lvd._validation import InputError, check_matrix, check_targets, is_matrix, is_tensor
 from lvd.models.coding import InputCoding, column_means, fill_matrix
-from lvd.models.kinds import (
+from lvd.models.model import (
+    Evaluation,
+    Model,
     before_last_step,
+    check_each_row,
     is_of,
     is_pipeline,
     last_step,
@@ -23,12 +26,10 @@ from lvd.models.kinds import (
     unfitted_copy,
     weight_name,
 )
-from lvd.models.model import Evaluation, Model, check_each_row
 from lvd.models.rows import SparseRows
 from lvd.models.scaling import refuse_unknown
 
 Embed = Callable[[Any], ArrayLike]
-LeafMeans = tuple[Int[NDArray, "leaves"], Float[NDArray, "leaves"], float]
 
 ACTIVATIONS: dict[str, Callable[[NDArray], NDArray]] = {
     "identity": lambda a: a,
@@ -36,19 +37,19 @@ ACTIVATIONS: dict[str, Callable[[NDArray], NDArray]] = {
     "tanh": np.tanh,
     "relu": lambda a: np.maximum(a, 0.0),
 }
-"""Of scikit-learn's MLPRegressor."""
+"""The output activations of scikit-learn's MLPRegressor."""
 
 
 @dataclass(eq=False, repr=False)
 class SklearnModel(Model, BaseEstimator):
-    """A regressor with the methods of scikit-learn's: one of its own, a Pipeline, boosted trees of another library,
-    a skorch network, or any object that has `fit` and `predict`.
+    """A scikit-learn style regressor: one of scikit-learn's, a Pipeline, boosted trees of another library, a
+    skorch network, or any object with `fit` and `predict`.
 
-    Embedding: the last hidden layer of an ``MLPRegressor`` or a skorch network; for forests and boosted trees the
-    (transformed) inputs and the prediction, which serve better than the trees' own coordinates; else the
-    (transformed) inputs. Inputs that are not all numbers become such: see :class:`InputCoding`. `embed` replaces
-    all of these. The estimator itself gets the rows as they came. Where some targets are not known, each has an
-    estimator of its own, and the embedding is made of the inputs.
+    The embedding is the last hidden layer of an ``MLPRegressor`` or a skorch network; for forests and boosted
+    trees the (transformed) inputs and the prediction, which work better than the trees' own coordinates;
+    otherwise the (transformed) inputs. Non-numeric inputs are coded as numbers: see :class:`InputCoding`.
+    `embed` overrides all of these. The estimator itself gets the rows unchanged. If some targets are missing,
+    each target gets its own estimator, and the embedding is made from the inputs.
     """
 
     estimator: Any
@@ -62,15 +63,15 @@ class SklearnModel(Model, BaseEstimator):
 
     @property
     def interpolates(self) -> bool:
-        """Whether it is made of trees, or of its training rows themselves."""
+        """Whether the estimator is made of trees or of its training rows."""
         last = last_step(self.estimator)
         learned = ("apply", "staged_predict", "kneighbors")
         return any(hasattr(last, name) for name in learned) or is_of(last, "lightgbm")
 
     def check(self, X: ArrayLike) -> Any:
-        """Frames stay frames (column transformers need names); all else becomes a matrix of numbers.
+        """Keep frames (column transformers need names); convert everything else to a numeric matrix.
 
-        Missing values pass where the estimator takes them, and so do sparse matrices; texts do before a Pipeline.
+        Missing values and sparse matrices pass if the estimator accepts them; text passes only into a Pipeline.
         """
         n_columns = getattr(self, "n_columns_", None)
         if hasattr(X, "columns"):
@@ -84,13 +85,13 @@ class SklearnModel(Model, BaseEstimator):
 
     @property
     def takes_sample_weight(self) -> bool:
-        """As the estimator's `fit` does."""
+        """Whether the estimator's `fit` accepts weights."""
         return weight_name(self.estimator) is not None
 
     def fit(
         self, X: Any, y: Float[NDArray, "n t"], sample_weight: Float[NDArray, "n"] | None = None
     ) -> SklearnModel:
-        """Train a clone, or take the estimator as it is when it is fitted already."""
+        """Train a clone, or keep the estimator as it is if it is already fitted."""
         self.n_columns_, self.n_targets_ = X.shape[1] if len(X.shape) == 2 else None, y.shape[1]
         self.x_mean_ = column_means(X) if is_matrix(X) else None
         self.fitted_ = self.estimator if self.prefit else self._trained(X, y, sample_weight)
@@ -118,14 +119,14 @@ class SklearnModel(Model, BaseEstimator):
         if np.isnan(y).any():
             return self._trained_apart(X, y, weights)
         target = own_copy(y[:, 0] if y.shape[1] == 1 else y)
-        if self._is_skorch:  # its loss compares outputs and targets of the same shape and type
+        if self._is_skorch:  # its loss needs outputs and targets of the same shape and type
             target = y.astype(np.float32)
         return unfitted_copy(self.estimator).fit(self._as_given(X), target, **weights)
 
     def _trained_apart(
         self, X: Any, y: Float[NDArray, "n t"], weights: dict[str, Float[NDArray, "n"]]
     ) -> Any:
-        """An estimator for each target, trained on the rows that have it."""
+        """One estimator per target, each trained on the rows that have it."""
         from sklearn.multioutput import MultiOutputRegressor
         from sklearn.utils import _safe_indexing
 
@@ -142,12 +143,12 @@ class SklearnModel(Model, BaseEstimator):
 
     @property
     def takes_missing_targets(self) -> bool:
-        """All but skorch's networks, whose loss would have to leave them out."""
+        """True except for skorch networks, whose loss would have to mask missing targets."""
         return self.prefit or not self._is_skorch
 
     @property
     def described(self) -> str:
-        """What error messages call it."""
+        """The estimator's name in error messages."""
         return type(self.estimator).__name__
 
     def _embed(self, X: Any, y_pred: Float[NDArray, "n t"]) -> Float[NDArray, "n h"]:
@@ -180,7 +181,7 @@ class SklearnModel(Model, BaseEstimator):
         return last_step(self.fitted_)
 
     def _as_given(self, X: Any) -> Any:
-        """A copy of the rows as the estimator takes them: torch networks of skorch compute in float32."""
+        """A copy of the rows in the type the estimator needs: skorch networks compute in float32."""
         if isinstance(X, SparseRows):
             return X.matrix.copy()
         return X.astype(np.float32) if is_matrix(X) and self._is_skorch else own_copy(X)
@@ -188,9 +189,9 @@ class SklearnModel(Model, BaseEstimator):
 
 @dataclass(eq=False, repr=False)
 class FunctionModel(Model):
-    """A trained model given as functions from rows to an array: `predict`, and `embed` or None.
+    """A trained model given as functions from rows to arrays: `predict`, and `embed` or None.
 
-    Without `embed` the inputs, as numbers (:class:`InputCoding`), and the predictions are the embedding.
+    Without `embed`, the embedding is the inputs as numbers (:class:`InputCoding`) and the predictions.
     """
 
     predict: Embed
@@ -198,13 +199,13 @@ class FunctionModel(Model):
     prefit: ClassVar[bool] = True
 
     def check(self, X: ArrayLike) -> Any:
-        """Any inputs that the functions accept, as long as their rows can be counted."""
+        """Accept any inputs with a length; the functions decide the rest."""
         if not hasattr(X, "__len__"):
             raise InputError("X must have rows that can be counted; pass an array, a frame or a list")
         return X
 
     def fit(self, X: Any, y: Float[NDArray, "n t"]) -> FunctionModel:
-        """Nothing to train."""
+        """Check the outputs; there is nothing to train."""
         self.n_targets_ = y.shape[1]
         if self.embed is None:
             self.coding_ = InputCoding.of(X)
@@ -227,7 +228,7 @@ class FunctionModel(Model):
 
 
 def _as_texts(X: Any) -> NDArray | None:
-    """A column of texts, as scikit-learn's vectorizers take them; None for anything else."""
+    """A column of strings, as scikit-learn's vectorizers expect; None for any other input."""
     rows = X if isinstance(X, list | tuple) or np.ndim(X) == 1 else ()
     if not len(rows) or not all(isinstance(text, str) for text in rows):
         return None
@@ -235,7 +236,7 @@ def _as_texts(X: Any) -> NDArray | None:
 
 
 def _is_number_matrix(inputs: Any) -> bool:
-    """Whether the inputs are a matrix of finite numbers, and not a sparse one."""
+    """Whether the inputs are a dense matrix of finite numbers."""
     try:
         check_matrix(inputs)
     except InputError:
@@ -244,7 +245,7 @@ def _is_number_matrix(inputs: Any) -> bool:
 
 
 def _module_layer(net: Any, inputs: Float[NDArray, "n p"]) -> Float[NDArray, "n h"]:
-    """What enters the Linear layer that a fitted skorch network calls last."""
+    """The input of the Linear layer that a fitted skorch network calls last."""
     import torch
 
     from lvd.models.torch_modules import evaluating, find_last_linear, forward_with_embedding
@@ -257,8 +258,15 @@ def _module_layer(net: Any, inputs: Float[NDArray, "n p"]) -> Float[NDArray, "n 
 
 
 def _hidden_layer(mlp: Any, inputs: Float[NDArray, "n p"]) -> Float[NDArray, "n h"]:
-    """The activations that enter the output layer of a fitted scikit-learn MLPRegressor."""
+    """The input of the output layer of a fitted scikit-learn MLPRegressor."""
     hidden = inputs
     for weights, bias in zip(mlp.coefs_[:-1], mlp.intercepts_[:-1], strict=True):
         hidden = ACTIVATIONS[mlp.activation](hidden @ weights + bias)
     return hidden
+
+
+def own_copy(rows: Any) -> Any:
+    """A copy for an estimator that may modify its input."""
+    if is_tensor(rows):
+        return rows.clone()
+    return rows.copy() if hasattr(rows, "copy") else rows

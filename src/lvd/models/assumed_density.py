@@ -1,9 +1,9 @@
-"""How one row moves a network of Gaussian weights and its Gamma noise precision (Hernandez-Lobato & Adams 2015).
+"""How one row updates a network of Gaussian weights and its Gamma noise precision (Hernandez-Lobato & Adams 2015).
 
-Moments go forward through linear layers and ReLUs; the evidence Z of a row is Gaussian in those of the output,
-and the gradients of log Z give the new moments of every weight (assumed density filtering). The derivatives are
-written out by hand: one row at a time, recording a graph would cost more than the arithmetic. For the same reason
-the arrays are numpy's: on a few thousand numbers its calls cost a quarter of torch's.
+Moments propagate forward through linear layers and ReLUs; a row's evidence Z is Gaussian in the moments of the
+output, and the gradients of log Z give the new moments of every weight (assumed density filtering). The
+derivatives are written by hand: for one row at a time, recording a graph would cost more than the arithmetic.
+The arrays are numpy's for the same reason: on a few thousand numbers its calls cost a quarter of torch's.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ LEAST_VARIANCE, LARGEST_LOG = 1e-100, 700.0
 
 
 class Gaussians(NamedTuple):
-    """Independent Gaussians, or the gradients of a function of them by their means and variances."""
+    """Independent Gaussians, or the gradients of a function with respect to their means and variances."""
 
     mean: NDArray
     variance: NDArray
 
 
 class Slopes(NamedTuple):
-    """Elementwise derivatives of output moments by input moments, named ``output_by_input``."""
+    """Elementwise derivatives of output moments with respect to input moments, named ``output_by_input``."""
 
     mean_by_mean: NDArray
     mean_by_variance: NDArray
@@ -36,7 +36,7 @@ class Slopes(NamedTuple):
 
 
 def with_bias(inputs: Gaussians) -> Gaussians:
-    """``[z, 1] / sqrt(i + 1)``: what enters a layer whose last column of weights is the bias."""
+    """``[z, 1] / sqrt(i + 1)``: the input of a layer whose last weight column is the bias."""
     n_rows, n_inputs = inputs.mean.shape
     scale = (n_inputs + 1) ** -0.5
     mean, variance = np.full((n_rows, n_inputs + 1), scale), np.zeros((n_rows, n_inputs + 1))
@@ -53,7 +53,7 @@ def linear_moments(inputs: Gaussians, weights: Gaussians) -> Gaussians:
 
 
 def linear_weight_gradients(inputs: Gaussians, weights: Gaussians, outer: Gaussians) -> Gaussians:
-    """Gradients by the weights, summed over rows, given those by ``W z``."""
+    """Gradients with respect to the weights, summed over rows, given those with respect to ``W z``."""
     z, w = inputs, weights
     return Gaussians(
         outer.mean.T @ z.mean + 2.0 * w.mean * (outer.variance.T @ z.variance),
@@ -62,7 +62,7 @@ def linear_weight_gradients(inputs: Gaussians, weights: Gaussians, outer: Gaussi
 
 
 def linear_input_gradients(inputs: Gaussians, weights: Gaussians, outer: Gaussians) -> Gaussians:
-    """Gradients by the inputs as they were before `with_bias`, given those by ``W z``."""
+    """Gradients with respect to the inputs before `with_bias`, given those with respect to ``W z``."""
     z, w = inputs, weights
     scale = z.mean.shape[1] ** -0.5
     mean = outer.mean @ w.mean + 2.0 * z.mean * (outer.variance @ w.variance)
@@ -71,7 +71,7 @@ def linear_input_gradients(inputs: Gaussians, weights: Gaussians, outer: Gaussia
 
 
 def relu_moments(inputs: Gaussians) -> tuple[Gaussians, Slopes]:
-    """Moments of ``max(a, 0)`` (Eqs. 15 and 16) and their slopes, in a form that keeps its digits in both tails.
+    """Moments of ``max(a, 0)`` (Eqs. 15 and 16) and their slopes, numerically stable in both tails.
 
     For a ~ N(m, s^2) and alpha = m / s, let r+ = s phi(alpha) + m Phi(alpha) be the mean of ``max(a, 0)`` and
     r- = s phi(alpha) - m Phi(-alpha) that of ``max(-a, 0)``. The variance is ``s^2 Phi(alpha) - r+ r-``.
@@ -88,7 +88,7 @@ def relu_moments(inputs: Gaussians) -> tuple[Gaussians, Slopes]:
 
 
 def chain(slopes: Slopes, outer: Gaussians) -> Gaussians:
-    """Gradients by the inputs of an elementwise function, given those by its outputs."""
+    """Gradients with respect to the inputs of an elementwise function, given those of its outputs."""
     return Gaussians(
         outer.mean * slopes.mean_by_mean + outer.variance * slopes.variance_by_mean,
         outer.mean * slopes.mean_by_variance + outer.variance * slopes.variance_by_variance,
@@ -103,12 +103,12 @@ class Gamma(NamedTuple):
 
     @property
     def variance(self) -> float:
-        """The variance it stands for, ``E[1 / precision]``."""
+        """The corresponding variance, ``E[1 / precision]``."""
         return self.rate / (self.shape - 1.0)
 
 
 class Pass(NamedTuple):
-    """A forward pass: what entered each layer, the slopes of each ReLU, and the output."""
+    """A forward pass: the input of each layer, the slopes of each ReLU, and the output."""
 
     entered: list[Gaussians]
     slopes: list[Slopes]
@@ -116,7 +116,7 @@ class Pass(NamedTuple):
 
 
 def run_network(layers: list[Gaussians], inputs: Gaussians) -> Pass:
-    """Rows `inputs`, as `with_bias` leaves them, through linear layers with ReLUs in between."""
+    """Run rows prepared by `with_bias` through linear layers with ReLUs in between."""
     entered, slopes = [inputs], []
     for weights in layers[:-1]:
         hidden, slope = relu_moments(linear_moments(entered[-1], weights))
@@ -128,7 +128,7 @@ def run_network(layers: list[Gaussians], inputs: Gaussians) -> Pass:
 def evidence_gradients(
     layers: list[Gaussians], forward: Pass, noise_variance: float, targets: Float[NDArray, "n 1"]
 ) -> list[Gaussians]:
-    """The gradients by every layer's weights of log Z, summed over rows.
+    """The gradients of log Z with respect to every layer's weights, summed over rows.
 
     ``Z = N(y | m, v + noise_variance)`` with the output's moments m and v (Eqs. 11 and 12).
     """
@@ -146,7 +146,7 @@ def evidence_gradients(
 def absorb_row(
     layers: list[Gaussians], noise: Gamma, row: Gaussians, target: float
 ) -> tuple[list[Gaussians], Gamma]:
-    """Weights and noise after one row: the moments of ``Z^-1 N(y | f(x), 1 / precision) q`` (Eqs. 5 to 8)."""
+    """Update weights and noise with one row: the moments of ``Z^-1 N(y | f(x), 1 / precision) q`` (Eqs. 5 to 8)."""
     forward = run_network(layers, row)
     gradients = evidence_gradients(layers, forward, noise.variance, np.array([[target]]))
     updated = [match_gaussians(*pair) for pair in zip(layers, gradients, strict=True)]
@@ -157,22 +157,22 @@ def absorb_row(
 def match_gaussians(weights: Gaussians, gradients: Gaussians) -> Gaussians:
     """``m + v dlogZ/dm`` and ``v - v^2 ((dlogZ/dm)^2 - 2 dlogZ/dv)`` (Eqs. 5 and 6).
 
-    A weight whose variance would vanish or turn negative or NaN stays as it is.
+    A weight keeps its moments if its variance would vanish, turn negative or become NaN.
     """
     change = np.square(gradients.mean) - 2.0 * gradients.variance
     mean = weights.mean + weights.variance * gradients.mean
     variance = weights.variance * (1.0 - weights.variance * change)
-    if variance.min() > LEAST_VARIANCE:  # false when one of them is NaN
+    if variance.min() > LEAST_VARIANCE:  # false if one of them is NaN
         return Gaussians(mean, variance)
     valid = variance > LEAST_VARIANCE
     return Gaussians(np.where(valid, mean, weights.mean), np.where(valid, variance, weights.variance))
 
 
 def match_gamma(gamma: Gamma, squared_error: float, variance: float) -> Gamma:
-    """The Gamma with the moments that one Gaussian error leaves, from log Z, log Z1, log Z2 (Eqs. 7 and 8).
+    """The Gamma with the moments after one Gaussian error, from log Z, log Z1, log Z2 (Eqs. 7 and 8).
 
-    These are ``log N(error | 0, variance + E[1 / precision])`` for the shapes a, a + 1 and a + 2. An error so
-    large that no Gamma with a finite variance has these moments leaves it as it is.
+    These are ``log N(error | 0, variance + E[1 / precision])`` for the shapes a, a + 1 and a + 2. If the error
+    is so large that no Gamma with a finite variance has these moments, the Gamma is unchanged.
     """
     shape, rate = gamma
     log_z, log_z1, log_z2 = (

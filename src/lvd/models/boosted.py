@@ -31,18 +31,18 @@ from lvd.models.trees import TreeEnsemble
 
 @dataclass(eq=False, repr=False)
 class TreesRegressor(EvaluatingRegressor, BaseEstimator):
-    """Boosted trees, scikit-learn's HistGradientBoosting, kept as plain arrays that are safe to save.
+    """Boosted trees, scikit-learn's HistGradientBoosting, stored as plain arrays that are safe to save.
 
-    Categories are cut by sets of levels: those of a frame's columns that are not numbers, and one-hot columns side
-    by side, of which it is found out which belong together. Of a frame's column with more than 250 levels, which
-    is more than the trees can cut, the mean target of each level is a number to cut, learned on other folds of the
-    training rows (scikit-learn's ``TargetEncoder``). Missing numbers are NaN, and go the way that serves best. The
-    embedding is the inputs, as numbers, and the predictions, which serve LVD better than coordinates of the trees.
+    Categories are split by sets of levels. These are a frame's non-numeric columns, and adjacent one-hot
+    columns, whose grouping is detected. A frame's column with more than 250 levels, the most the trees can
+    split, is replaced by the mean target of each level, cross-fitted on the training rows (scikit-learn's
+    ``TargetEncoder``). Missing numbers are NaN; each split learns which way to send them. The embedding is the
+    inputs as numbers and the predictions, which work better for LVD than coordinates of the trees.
 
     Parameters
     ----------
-    max_iter, learning_rate, max_leaf_nodes, min_samples_leaf : as of scikit-learn's HistGradientBoostingRegressor.
-    random_state : seeds what is random from 10,000 rows on: a tenth of them, held out, tells when to stop.
+    max_iter, learning_rate, max_leaf_nodes, min_samples_leaf : as in scikit-learn's HistGradientBoostingRegressor.
+    random_state : only matters from 10,000 rows on, where a random tenth is held out for early stopping.
 
     Examples
     --------
@@ -56,8 +56,8 @@ class TreesRegressor(EvaluatingRegressor, BaseEstimator):
     interpolates: ClassVar[bool] = True
     takes_missing_targets: ClassVar[bool] = True
     takes_levels: ClassVar[bool] = True
-    takes_sample_weight: ClassVar[bool] = True
     """Whether a frame may hold categories."""
+    takes_sample_weight: ClassVar[bool] = True
 
     _: KW_ONLY
     max_iter: int = 100
@@ -67,7 +67,7 @@ class TreesRegressor(EvaluatingRegressor, BaseEstimator):
     random_state: RandomState = None
 
     def check(self, X: ArrayLike) -> Any:
-        """A frame with categories, or else a matrix, in which numbers may be missing, with the columns of `fit`."""
+        """Return a frame with categories, or else a matrix with the columns of `fit`; numbers may be missing."""
         n_columns = getattr(self, "n_features_in_", None)
         coding = getattr(self, "coding_", None) if n_columns is not None else None
         if not hasattr(X, "columns") or not (InputCoding.of(X) if coding is None else coding).categorical:
@@ -77,7 +77,7 @@ class TreesRegressor(EvaluatingRegressor, BaseEstimator):
         return X
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: Labels = None) -> TreesRegressor:
-        """Train an ensemble for each target."""
+        """Train one ensemble per target."""
         from sklearn.ensemble import HistGradientBoostingRegressor
 
         self._check_parameters()
@@ -117,7 +117,7 @@ class TreesRegressor(EvaluatingRegressor, BaseEstimator):
         return self
 
     def evaluate(self, X: Any) -> Evaluation:
-        """Predictions (n, t), and embeddings: inputs and predictions."""
+        """Predictions (n, t), and embeddings made of the inputs and the predictions."""
         check_is_fitted(self, "ensembles_")
         rows = self.check(X)
         numbers = self.coding_.with_gaps(rows)
@@ -134,7 +134,7 @@ class TreesRegressor(EvaluatingRegressor, BaseEstimator):
     def _coded(
         self, rows: Any, numbers: Float[NDArray, "n k"], means: Float[NDArray, "n m"]
     ) -> Float[NDArray, "n q"]:
-        """A frame with categories as the trees see it: codes of levels, mean targets of the others, and numbers."""
+        """A frame with categories as the trees see it: level codes, mean targets for long columns, and numbers."""
         assert self.codes_ is not None
         assert self.means_ is not None
         by_column = means.reshape(len(means), len(self.means_.codes.columns), len(self.means_.usual))

@@ -1,4 +1,4 @@
-"""Inputs of any kind as a matrix of numbers, in which rows can be compared."""
+"""Inputs of any kind as a numeric matrix, so that rows can be compared."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from lvd._typing import Bool, Float, NDArray
 from lvd._validation import InputError, is_matrix, to_numpy
 
 MOST_LEVELS, LEAST_LEVEL = 30, 0.005
-"""Levels with a column of their own: the most frequent ones, each with at least such a share of the rows."""
+"""At most this many levels get a column of their own: the most frequent, each with at least this share of rows."""
 MOST_CODES = 250
-"""Histogram boosting accepts at most this many levels of a category."""
+"""The most levels of a category that histogram boosting accepts."""
 NEW_LEVEL = -1.0
-"""Stands in the features of a category whose level `fit` has not seen; they are shares otherwise, or 0 and 1."""
+"""Marks a category level unseen in `fit` in its features, which otherwise hold 0 and 1, or shares."""
 WIDE, N_AXES = 200, 50
-"""A sparse matrix of more columns than the first is projected to as many as the second."""
+"""A sparse matrix with more columns than the first number is projected to the second."""
 
 
 @dataclass(frozen=True, eq=False)
 class InputCoding:
     """How inputs become numbers, learned from the training rows.
 
-    A column of numbers stays as it is, with the mean in place of what is missing, and where training rows lack
-    it, one more column tells which do. Any other column has for each of its frequent levels a column of 0 and 1; a
-    level that is rare, or that no training row has, is 0 in all of them. A sparse matrix stays, unless it is wide:
-    then its singular vectors of the largest singular values are the axes.
+    Numeric columns are kept, with missing values replaced by the mean; if training rows lack some, an extra
+    column flags them. Any other column becomes one 0/1 column per frequent level; rare or unseen levels are 0
+    in all of them. A sparse matrix is kept unless it is wide: then it is projected onto its leading singular
+    vectors.
     """
 
     means: tuple[float | None, ...] = ()
@@ -42,7 +42,7 @@ class InputCoding:
 
     @classmethod
     def of(cls, inputs: Any) -> InputCoding:
-        """The coding of these rows: a frame, an array, or a sparse matrix."""
+        """Learn the coding from rows: a frame, an array, or a sparse matrix."""
         if issparse(inputs):
             return cls(axes=_main_axes(inputs) if inputs.shape[1] > WIDE else None)
         coded = [_learn_coding(column) for column in input_columns(inputs)]
@@ -51,12 +51,12 @@ class InputCoding:
 
     @property
     def categorical(self) -> bool:
-        """Whether there is a column that does not hold numbers."""
+        """Whether some column is not numeric."""
         return None in self.means
 
     @property
     def of_numbers(self) -> Bool[NDArray, "k"]:
-        """Which of the numbers that rows become belong to columns of numbers."""
+        """Which coded columns come from numeric columns."""
         parts = zip(self.means, self.gaps, self.levels, strict=True)
         flags = [[False] * len(levels) if mean is None else [True] * (1 + gap) for mean, gap, levels in parts]
         return np.array([one for part in flags for one in part], dtype=bool)
@@ -66,7 +66,7 @@ class InputCoding:
         return self.filled(self.with_gaps(inputs))
 
     def with_gaps(self, inputs: Any) -> Float[NDArray, "n k"]:
-        """The rows as numbers, and NaN where they are missing."""
+        """The rows as numbers, with NaN for missing ones."""
         if issparse(inputs):
             return np.asarray(inputs.toarray() if self.axes is None else inputs @ self.axes.T, np.float64)
         plain = is_matrix(inputs) and inputs.shape[1] == len(self.means)
@@ -90,7 +90,7 @@ class InputCoding:
         return np.stack(coded, axis=1)
 
     def filled(self, coded: Float[NDArray, "n k"]) -> Float[NDArray, "n k"]:
-        """Coded rows with the means in place of what is missing."""
+        """The coded rows with missing values replaced by the means."""
         if not np.isnan(coded).any():
             return coded
         parts = zip(self.means, self.gaps, self.levels, strict=True)
@@ -98,14 +98,15 @@ class InputCoding:
         return fill_in(coded, np.concatenate(means))
 
     def filled_inputs(self, X: Any) -> Float[NDArray, "n p"] | None:
-        """A matrix with the means in place of what is missing; None where nothing is, or it is no matrix."""
+        """The matrix with missing values replaced by the means; None if it has none or is not a matrix."""
         return fill_matrix(X, np.array(self.means, np.float64))
 
 
 def one_hot_blocks(X: Float[NDArray, "n p"]) -> list[tuple[int, int]]:
-    """First and last but one column of all runs of columns of which each row has a 1 in one at most, else 0.
+    """The (start, stop) of every run of 0/1 columns in which each row has at most one 1.
 
-    Of two columns or fewer, or too many for histogram boosting, or where most rows have no 1, there is no block.
+    Runs of two columns or fewer, runs too long for histogram boosting, and runs in which most rows have no 1 do
+    not count.
     """
     binary = ((X == 0.0) | (X == 1.0)).all(axis=0)
     blocks, start = [], 0
@@ -121,7 +122,7 @@ def one_hot_blocks(X: Float[NDArray, "n p"]) -> list[tuple[int, int]]:
 
 
 def undo_one_hot(X: Float[NDArray, "n p"], blocks: Sequence[tuple[int, int]]) -> Float[NDArray, "n q"]:
-    """The categories of the blocks as whole numbers, NaN where no column is 1, and then all other columns."""
+    """Turn each block into one column of integer categories, NaN where no column is 1; other columns follow."""
     if not blocks:
         return X
     rest = np.ones(X.shape[1], bool)
@@ -134,17 +135,17 @@ def undo_one_hot(X: Float[NDArray, "n p"], blocks: Sequence[tuple[int, int]]) ->
 
 
 def fill_in(X: Float[NDArray, "n p"], means: Float[NDArray, "p"]) -> Float[NDArray, "n p"]:
-    """The rows with the means in place of what is missing."""
+    """The rows with missing values replaced by the means."""
     return np.where(np.isnan(X), means, X)
 
 
 def fill_matrix(X: Any, means: Float[NDArray, "p"]) -> Float[NDArray, "n p"] | None:
-    """:func:`fill_in` of a matrix; None where nothing is missing, or it is no matrix."""
+    """:func:`fill_in` for a matrix; None if nothing is missing or it is not a matrix."""
     return fill_in(X, means) if is_matrix(X) and np.isnan(X).any() else None
 
 
 def column_means(X: Float[NDArray, "n p"]) -> Float[NDArray, "p"]:
-    """The mean of what is there in each column; 0 where there is nothing."""
+    """The mean of the known values in each column; 0 if there are none."""
     return np.array([_known_mean(column) for column in X.T])
 
 
@@ -154,7 +155,7 @@ def _known_mean(column: Float[NDArray, "n"]) -> float:
 
 
 def _frequent(texts: NDArray) -> tuple[str, ...]:
-    """The most frequent levels, sorted; the first in the alphabet among equals."""
+    """The most frequent levels, sorted; ties are broken alphabetically."""
     least = max(2, LEAST_LEVEL * len(texts))
     counted = sorted((-count, text) for text, count in Counter(texts.tolist()).items() if count >= least)
     return tuple(sorted(text for _, text in counted[:MOST_LEVELS]))
@@ -175,7 +176,7 @@ def input_columns(inputs: Any) -> list[Any]:
 
 
 def _learn_coding(column: Any) -> tuple[float | None, bool, tuple[str, ...]]:
-    """The mean of a column of numbers and whether some are missing; of any other its frequent levels."""
+    """The mean of a numeric column and whether values are missing, or the frequent levels of any other column."""
     values = None if is_category(column) else _read_numbers(column)
     if values is None:
         return None, False, _frequent(read_texts(column))
@@ -184,7 +185,7 @@ def _learn_coding(column: Any) -> tuple[float | None, bool, tuple[str, ...]]:
 
 
 def is_category(column: Any) -> bool:
-    """Whether a column of a frame is of a type for categories."""
+    """Whether a frame's column has a categorical type."""
     return str(getattr(column, "dtype", "")).lower().startswith(("categor", "enum"))
 
 
@@ -206,13 +207,13 @@ def _read_numbers(column: Any) -> Float[NDArray, "n"] | None:
 
 
 def read_texts(column: Any) -> NDArray:
-    """Each value as text; what is missing is the empty one."""
+    """Each value as a string; missing ones become empty."""
     values = np.asarray(column).astype(object)
     return np.array(["" if is_missing(value) else str(value) for value in values], dtype=object)
 
 
 def looks_unique(n_distinct: int, n_rows: int) -> bool:
-    """Whether almost every row has a value of its own, as identifiers and free text have."""
+    """Whether nearly every row has its own value, as in identifiers and free text."""
     return n_distinct >= 10 and n_distinct > 0.9 * n_rows
 
 
@@ -223,7 +224,7 @@ def is_missing(value: Any) -> bool:
 
 
 def _main_axes(matrix: Any) -> Float[NDArray, "k p"]:
-    from sklearn.utils.extmath import randomized_svd  # no prediction needs it
+    from sklearn.utils.extmath import randomized_svd  # not needed for prediction
 
     n_axes = min(N_AXES, *matrix.shape)
     return np.ascontiguousarray(randomized_svd(matrix, n_axes, random_state=0)[2], dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Walking down trees, compiled."""
+"""Compiled tree traversal."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import no_type_check
 import numpy as np
 from numba import njit
 
-from lvd._checked import check_of_arrays, checked
-from lvd._validation import InputError
+from lvd._validation import InputError, check_of_arrays, checked
 
 check_trees = check_of_arrays(
     (
@@ -16,16 +15,16 @@ check_trees = check_of_arrays(
         *("int64 t", "?bool c l"),
     )
 )
-"""The arrays of a :class:`TreeEnsemble`, in their order."""
+"""The arrays of a :class:`TreeEnsemble`, in order."""
 
 
 @checked(rows="float64 n p", baseline="number", trees=check_trees, result=">float64 n")
 @no_type_check
 @njit(nogil=True, cache=True)
 def sum_leaves(rows, baseline, trees, result):
-    """The baseline plus the value of the leaf of every tree, for each row; a category is a column of `lefts`.
+    """For each row, the baseline plus the leaf value of every tree; a category is a column index of `lefts`.
 
-    Children come after their parents, so every walk ends.
+    Children come after their parents, so every traversal ends.
     """
     roots, features, thresholds, left, right, missing_left, leaves, values, cuts, lefts = trees
     n_nodes, inside = len(leaves), True

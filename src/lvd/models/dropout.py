@@ -15,7 +15,7 @@ from lvd.models.torch_modules import Parameters, forward, layers
 def draw_mask(
     shape: tuple[int, ...], dropout: Float[Tensor, "*m"], generator: torch.Generator
 ) -> Float[Tensor, "..."]:
-    """Zero with probability `dropout`, else ``1 / (1 - dropout)``; members with other rates share the draw."""
+    """Zero with probability `dropout`, else ``1 / (1 - dropout)``; members with different rates share the draw."""
     uniform = torch.rand(shape, generator=generator).to(dropout.device)
     keep = 1.0 - dropout
     return (uniform < keep) / keep
@@ -30,7 +30,7 @@ def dropout_loss(
     decay: Float[Tensor, "m"],
     generator: torch.Generator,
 ) -> Float[Tensor, "m"]:
-    """Half the squared error, a new mask for every row and layer, and the decay of all parameters (equation 1)."""
+    """Half the squared error, with a new mask per row and layer, plus the decay of all parameters (equation 1)."""
     rate = dropout[:, None, None]
     masks = [
         draw_mask((inputs.shape[1], weight.shape[2]), rate, generator) for weight, _ in layers(parameters)
@@ -48,10 +48,10 @@ def weight_decay(
 
 
 def thin(parameters: Parameters, dropout: float, n_passes: int, generator: torch.Generator) -> Parameters:
-    """One network's stochastic passes, as a stack of networks with inputs of their layers cut.
+    """One network's stochastic passes, as a stack of networks with masked layer inputs.
 
-    A pass uses the same masks for all rows: it is one draw of the weights, as in the paper, and a row's
-    prediction does not depend on the rows beside it.
+    A pass uses the same masks for all rows: it is one draw of the weights, as in the paper, so a row's
+    prediction does not depend on the other rows.
     """
     thinned = {}
     for name, parameter in parameters.items():
@@ -74,7 +74,7 @@ def pass_log_density(
 def pass_log_likelihood(
     passes: Parameters, inputs: Float[Tensor, "n p"], targets: Float[Tensor, "n t"], tau: float
 ) -> Float[Tensor, "n t"]:
-    """:func:`pass_log_density` of rows, computed in chunks."""
+    """:func:`pass_log_density`, computed in chunks of rows."""
     return torch.cat(
         map_outputs(lambda rows, outputs: pass_log_density(targets[rows], outputs, tau), passes, inputs)
     )

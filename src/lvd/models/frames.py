@@ -1,4 +1,4 @@
-"""The columns of the frame that a method was fitted on, which travel with it: other rows are read as that frame."""
+"""The columns of the frame a method was fitted on, stored with it so that new rows are read the same way."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ TYPES: dict[str, FrameKind] = {"b": "boolean", "M": "date", "i": "number", "u": 
 
 @dataclass(frozen=True, eq=False)
 class FrameColumns:
-    """Names and kinds of the columns, their types, and the categories of those that have some.
+    """Names, kinds and types of the columns, and the categories of the categorical ones.
 
-    `targets` are the names of what is predicted: that of the series y, or of its columns; else ``y``.
+    `targets` are the target names: the name of the series y or of its columns, else ``y``.
     """
 
     names: tuple[str, ...]
@@ -30,7 +30,7 @@ class FrameColumns:
 
     @classmethod
     def of(cls, X: Any, y: Any) -> FrameColumns | None:
-        """Those of a pandas frame whose columns have names; None of anything else."""
+        """The columns of a pandas frame with named columns; None for anything else."""
         if not hasattr(X, "iloc") or not hasattr(X, "columns"):
             return None
         names = [str(name) for name in X.columns]
@@ -45,17 +45,17 @@ class FrameColumns:
 
     @classmethod
     def of_numbers(cls, names: tuple[str, ...], targets: tuple[str, ...]) -> FrameColumns:
-        """Columns of numbers."""
+        """The numeric columns."""
         kinds: list[FrameKind] = ["number"] * len(names)
         return cls(names, tuple(kinds), ("float64",) * len(names), ((),) * len(names), targets)
 
     @property
     def column_places(self) -> list[tuple[str, list[int]]]:
-        """Each column by its name, with its number."""
+        """Each column's name with its index."""
         return [(name, [place]) for place, name in enumerate(self.names)]
 
     def read(self, X: Any) -> Any:
-        """Rows as such a frame: a dict of columns, a list of dicts; anything else stays as it is."""
+        """A dict of columns or a list of dicts as a frame; anything else unchanged."""
         if isinstance(X, Mapping):
             return self.frame({name: X[name] for name in self._check_names(X)})
         if isinstance(X, Sequence) and len(X) and all(isinstance(row, Mapping) for row in X):
@@ -65,8 +65,8 @@ class FrameColumns:
         return X
 
     def frame(self, columns: Mapping[str, Any]) -> Any:
-        """A frame of these columns, with the types of `fit` where the values allow it."""
-        import pandas as pd  # the model was fitted on one of its frames
+        """A frame with these columns, in the types of `fit` where the values allow it."""
+        import pandas as pd  # the model was fitted on a pandas frame
 
         return pd.DataFrame({name: self._column(name, columns[name]) for name in self.names})
 
@@ -123,7 +123,7 @@ def _is_numeric(cell: Any) -> bool:
 
 
 def target_names(y: Any) -> tuple[str, ...]:
-    """The names that y brings with it, else ``y``, or ``y1``, ``y2``... for several targets."""
+    """The names of y's columns, else ``y``, or ``y1``, ``y2``... for several targets."""
     columns = getattr(y, "columns", None)
     if columns is not None:
         return tuple(map(str, columns))

@@ -17,7 +17,7 @@ LEAST_VARIANCE = 1e-6
 def mean_and_variance(
     outputs: Float[Tensor, "*rows o"],
 ) -> tuple[Float[Tensor, "*rows t"], Float[Tensor, "*rows t"]]:
-    """The first half of the columns are means; the second, through a softplus, are variances."""
+    """Split the columns: the first half are means; the second half, through a softplus, are variances."""
     mean, raw = outputs.chunk(2, dim=-1)
     return mean, softplus(raw) + LEAST_VARIANCE
 
@@ -32,7 +32,7 @@ def gaussian_log_density(
 def negative_log_likelihood(
     parameters: Parameters, inputs: Float[Tensor, "m b p"], targets: Float[Tensor, "m b t"]
 ) -> Float[Tensor, "m"]:
-    """Each member's mean negative log-likelihood of a batch (equation 1 of Lakshminarayanan et al. 2017)."""
+    """The mean negative log-likelihood of a batch for each member (equation 1 of Lakshminarayanan et al. 2017)."""
     mean, variance = mean_and_variance(forward(parameters, inputs))
     return -gaussian_log_density(targets, mean, variance).mean((1, 2))
 
@@ -45,7 +45,7 @@ def adversarial_loss(
 ) -> Float[Tensor, "m"]:
     """The loss of a batch plus that of its adversarial examples (Algorithm 1, lines 4 and 5).
 
-    Each row moves by `step` along the sign of its loss's gradient, for every member on its own.
+    Each row moves by `step` along the sign of its loss gradient, separately for each member.
     """
     inputs = inputs.detach().requires_grad_()
     loss = negative_log_likelihood(parameters, inputs, targets)
@@ -57,5 +57,5 @@ def adversarial_loss(
 def mixture_moments(
     mean: Float[Tensor, "m n t"], variance: Float[Tensor, "m n t"]
 ) -> tuple[Float[Tensor, "n t"], Float[Tensor, "n t"]]:
-    """Mean and variance of the members' equal mixture: their mean variance plus the variance of their means."""
+    """Mean and variance of the members' equal mixture: mean variance plus variance of the means."""
     return mean.mean(0), variance.mean(0) + mean.var(0, correction=0)

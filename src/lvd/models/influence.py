@@ -1,9 +1,9 @@
-"""Influence functions: what a network's parameters would be without one training row, by Taylor expansion.
+"""Influence functions: a network's leave-one-out parameters by Taylor expansion.
 
-All of it in float64, with the exact Hessian H of the mean loss over all n rows. Giving row i the extra weight
-e in the mean moves the minimum along a curve theta(e); the row is gone at ``e = -1 / n``. Order 1 follows the
-curve's tangent, ``IF1 = -H^-1 g_i / n``; order 2 adds ``IF2 = (2 / n) H^-1 H_i IF1`` for the row's own Hessian
-H_i, and leaves out the curve's term in third derivatives (Alaa & van der Schaar 2020).
+Everything is float64, with the exact Hessian H of the mean loss over all n rows. Giving row i the extra weight
+e in the mean moves the minimum along a curve theta(e); ``e = -1 / n`` removes the row. Order 1 follows the
+curve's tangent, ``IF1 = -H^-1 g_i / n``; order 2 adds ``IF2 = (2 / n) H^-1 H_i IF1`` with the row's own Hessian
+H_i, and drops the term in third derivatives (Alaa & van der Schaar 2020).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lvd._validation import InputError
 from lvd.models.torch_modules import Loss, as_predictions
 
 Run: TypeAlias = Callable[[Tensor, Tensor], Tensor]
-"""A network as a function of its parameters (p,) and inputs (n, ...); its outputs are (n, t)."""
+"""A network as a function of its parameters (p,) and inputs (n, ...), with outputs (n, t)."""
 
 WORKING_NUMBERS = 2**22
 HESSIAN_ROWS = 256
@@ -32,7 +32,7 @@ HESSIAN_ROWS = 256
 def flatten_module(module: nn.Module, n_targets: int) -> tuple[Run, Float[Tensor, "p"]]:
     """The module in float64 as a function of one vector of its trainable parameters, and that vector.
 
-    The function belongs to one thread at a time: a call lends the parameters to its copy of the module.
+    The function is not thread-safe: a call puts the parameters into its copy of the module.
     """
     twin = copy.deepcopy(module).double().eval()
     parameters = {name: p.detach() for name, p in twin.named_parameters() if p.requires_grad}
@@ -56,7 +56,7 @@ def memory_needed(n_parameters: int, n_rows: int) -> int:
 def mean_hessian(
     run: Run, parameters: Float[Tensor, "p"], inputs: Tensor, targets: Float[Tensor, "n t"], loss: Loss
 ) -> Float[Tensor, "p p"]:
-    """The exact Hessian of the mean loss: the gradient's derivative, in many directions at a time."""
+    """The exact Hessian of the mean loss, by differentiating the gradient in many directions at a time."""
     n_parameters = len(parameters)
     chunks = chunk_slices(n_parameters, _at_once(HESSIAN_ROWS * n_parameters))
     hessian = parameters.new_zeros(n_parameters, n_parameters)
@@ -105,19 +105,19 @@ def leave_one_out_parameters(
 
 
 def outputs_of_own_row(run: Run, parameters: Float[Tensor, "n p"], inputs: Tensor) -> Float[Tensor, "n t"]:
-    """What each parameter vector gives for the row of the same number."""
+    """The output of each parameter vector for the row with the same index."""
     own = vmap(lambda flat, row: run(flat, row[None])[0], chunk_size=_at_once(parameters.shape[1]))
     return own(parameters, inputs)
 
 
 def outputs_of_all_rows(run: Run, parameters: Float[Tensor, "n p"], inputs: Tensor) -> Float[Tensor, "n m t"]:
-    """What each parameter vector gives for each of m rows."""
+    """The outputs of each parameter vector for all m rows."""
     at_once = _at_once(len(inputs) * parameters.shape[1])
     return vmap(run, (0, None), chunk_size=at_once)(parameters, inputs)
 
 
 def _loss_gradient(run: Run, loss: Loss, inputs: Tensor, targets: Tensor) -> Callable[[Tensor], Tensor]:
-    """The gradient of these rows' loss, as a function of the parameters."""
+    """The gradient of these rows' loss as a function of the parameters."""
 
     def rows_loss(flat: Tensor) -> Tensor:
         return loss(run(flat, inputs), targets)
@@ -128,12 +128,12 @@ def _loss_gradient(run: Run, loss: Loss, inputs: Tensor, targets: Tensor) -> Cal
 def _add_derivatives(
     hessian: Float[Tensor, "p p"], pull_back: Callable[..., tuple[Tensor, ...]], share: float, rows: slice
 ) -> None:
-    """Add to these rows of the Hessian a batch's share of them."""
+    """Add a batch's contribution to these rows of the Hessian."""
     directions = torch.zeros_like(hessian[rows])
     directions[:, rows].fill_diagonal_(1.0)
     hessian[rows].add_(vmap(pull_back)(directions)[0], alpha=share)
 
 
 def _at_once(numbers_each: int) -> int:
-    """How many computations of this size go together: few enough to stay near the processor's caches."""
+    """How many computations of this size to batch: few enough to stay near the processor's caches."""
     return max(1, WORKING_NUMBERS // numbers_each)

@@ -1,4 +1,4 @@
-"""Categories of a frame for models: whole numbers for trees, and where there are too many levels, mean targets."""
+"""Coding a frame's categories for models: integers for trees, and mean targets for columns with too many levels."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ N_FOLDS = 5
 
 @dataclass(frozen=True, eq=False)
 class LevelCodes:
-    """The levels of some columns, sorted, by which they become whole numbers; NaN for any other level."""
+    """The sorted levels of some columns, which are coded by their index; any other level is NaN."""
 
     columns: tuple[int, ...]
     levels: tuple[tuple[str, ...], ...]
 
     @classmethod
     def of(cls, rows: Any, coding: InputCoding, *, fewest: int = 1, most: int | None = None) -> LevelCodes:
-        """Those of the categories with at least `fewest` and at most `most` levels."""
+        """The levels of the categories with at least `fewest` and at most `most` of them."""
         columns = input_columns(rows)
         found = {
             number: tuple(sorted(set(read_texts(columns[number]).tolist())))
@@ -37,7 +37,7 @@ class LevelCodes:
         return cls(tuple(chosen), tuple(chosen.values()))
 
     def __call__(self, rows: Any) -> Float[NDArray, "n k"]:
-        """The numbers of the levels."""
+        """The indices of the levels."""
         columns = input_columns(rows) if self.columns else []
         codes = np.full((len(rows), len(self.columns)), np.nan)
         for place, (number, levels) in enumerate(zip(self.columns, self.levels, strict=True)):
@@ -48,8 +48,8 @@ class LevelCodes:
 
 @dataclass(frozen=True, eq=False)
 class TargetCoding:
-    """The mean target of each level, drawn towards the mean of all rows where there are few, as scikit-learn's
-    ``TargetEncoder`` estimates it; a level that no training row has gets the mean of all rows."""
+    """The mean target of each level, shrunk towards the overall mean for rare levels, as in scikit-learn's
+    ``TargetEncoder``; unseen levels get the overall mean."""
 
     codes: LevelCodes
     means: tuple[Float[NDArray, "l t"], ...]
@@ -59,7 +59,7 @@ class TargetCoding:
     def fit(
         cls, codes: LevelCodes, rows: Any, y: Float[NDArray, "n t"], seed: int
     ) -> tuple[TargetCoding, Float[NDArray, "n kt"]]:
-        """The coding, and the training rows coded without their own targets: by rows of the other folds."""
+        """The coding, and the training rows coded out-of-fold, without their own targets."""
         numbers = codes(rows)
         usual = np.nanmean(y, axis=0)
         means = [np.tile(usual, (len(levels), 1)) for levels in codes.levels]
@@ -76,7 +76,7 @@ class TargetCoding:
         return coding, coded.reshape(len(y), coded.shape[1] * coded.shape[2])
 
     def __call__(self, rows: Any) -> Float[NDArray, "n kt"]:
-        """Rows that were not learned from."""
+        """Code rows that were not learned from."""
         coded = self._coded(self.codes(rows))
         return coded.reshape(len(coded), coded.shape[1] * coded.shape[2])
 
@@ -93,8 +93,8 @@ class TargetCoding:
 def mean_targets(
     codes: Float[NDArray, "n 1"], y: Float[NDArray, "n"], seed: int, n_levels: int
 ) -> tuple[Float[NDArray, "n"], Float[NDArray, "l"]]:
-    """The cross-fitted mean of each row's level, and that of each level over all rows."""
-    from sklearn.model_selection import KFold  # slow to load, and no prediction needs it
+    """The cross-fitted mean for each row's level, and each level's mean over all rows."""
+    from sklearn.model_selection import KFold  # slow to import, and not needed for prediction
     from sklearn.preprocessing import TargetEncoder
 
     encoder = TargetEncoder(categories=[np.arange(n_levels, dtype=np.float64)], target_type="continuous")

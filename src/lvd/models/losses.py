@@ -1,4 +1,4 @@
-"""What a network learns: losses per row and target, so that missing targets can be left out of their mean."""
+"""Training losses per row and target, so that missing targets can be masked."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from lvd._typing import Float, NDArray
 from lvd.models.heads import gaussian_log_density, mean_and_variance
 
 ORDERS, ORDER_WEIGHTS = (0.05, 0.5, 0.95), (9.7, 2.5, 9.7)
-"""The quantiles that :class:`QuantilesLoss` learns. With these weights, ``1 / pdf`` of the standard normal at its
-quantiles, the least losses of normal errors are alike, so that the outer quantiles count as much as the median."""
+"""The quantiles that :class:`QuantilesLoss` learns. The weights are ``1 / pdf`` of the standard normal at its
+quantiles, which makes the minimal losses of normal errors similar, so that the outer quantiles count as much as
+the median."""
 ERROR_SHARE = 0.485
-"""A normal distribution's mean absolute error, as a share of the distance from its median to its 95% quantile."""
+"""A normal distribution's mean absolute error, relative to the distance from its median to its 95% quantile."""
 LEAST_LOSS = 1e-6
 UsualLosses = Callable[[Tensor, Tensor], Tensor]
-"""From the mean loss of each target in this step, and whether any row has it, to its usual loss."""
+"""Maps each target's mean loss in this step, and whether any row has it, to its usual loss."""
 
 
 @runtime_checkable
 class ElementLoss(Protocol):
-    """A loss of every row and target; an object, because a model with a function in it could not be saved."""
+    """A loss per row and target; an object rather than a function, so that the model can be saved."""
 
     outputs_per_target: ClassVar[int]
 
@@ -34,32 +35,32 @@ class ElementLoss(Protocol):
         return self.elements(outputs, targets).mean()
 
     def elements(self, outputs: Float[Tensor, "b o"], targets: Float[Tensor, "b t"]) -> Float[Tensor, "b t"]:
-        """The loss of each row and target, in the scale of the network."""
+        """The loss of each row and target, on the network's scale."""
         ...
 
     def summary(self, means: Float[Tensor, "t"], scale: Float[Tensor, "t"]) -> Float[Tensor, ""]:
-        """What an epoch is judged by: one value from the mean loss of each target and the target's scale."""
+        """The value that ranks epochs, from each target's mean loss and scale."""
         ...
 
     def unscale(
         self, outputs: Float[Tensor, "n o"], mean: Float[Tensor, "t"], scale: Float[Tensor, "t"]
     ) -> Float[Tensor, "n o"]:
-        """The network's outputs in the units of the targets: ``output * scale + mean`` of plain ones."""
+        """The network's outputs in the units of the targets; ``output * scale + mean`` by default."""
         return outputs * scale + mean
 
     def total(
         self, elements: Float[Tensor, "b t"], known: Float[Tensor, "b t"], usual: UsualLosses
     ) -> Float[Tensor, ""]:
-        """What a training step minimises: the mean of the elements whose target is known (1); 0 if there are none.
+        """The training objective: the mean over elements whose target is known (1); 0 if there are none.
 
-        `usual` tells the mean losses of the last steps, to those that weigh targets.
+        `usual` returns each target's running mean loss, for losses that weight targets by it.
         """
         return (elements * known).sum() / known.sum().clamp(min=1.0)
 
     def read(
         self, outputs: Float[NDArray, "n o"]
     ) -> tuple[Float[NDArray, "n o"], Float[NDArray, "n 2 t"] | None]:
-        """Predictions, and the errors below and above them that the network itself expects, if it does."""
+        """Predictions, and the errors below and above them that the network itself predicts, if it does."""
         return outputs, None
 
 
@@ -84,7 +85,7 @@ def known_mean(
 
 @dataclass(frozen=True)
 class SquaredLoss(ElementLoss):
-    """Squared errors; an epoch is judged by the root of their mean, in the units of each target."""
+    """Squared errors; epochs are ranked by their root mean, in the units of each target."""
 
     outputs_per_target: ClassVar[int] = 1
 
@@ -93,7 +94,7 @@ class SquaredLoss(ElementLoss):
         return (outputs - targets).square()
 
     def summary(self, means: Float[Tensor, "t"], scale: Float[Tensor, "t"]) -> Float[Tensor, ""]:
-        """The mean over targets of the root mean squared error, in original units."""
+        """The root mean squared error in original units, averaged over targets."""
         return (means.sqrt() * scale).mean()
 
 
@@ -101,16 +102,16 @@ class SquaredLoss(ElementLoss):
 class PinballLoss(ElementLoss):
     """The pinball loss of the two quantiles of one level.
 
-    The targets come twice: the first half of the columns are lower quantiles, the others upper ones.
+    The targets come twice: the first half of the columns are lower quantiles, the other half upper ones.
     """
 
     level: float
     outputs_per_target: ClassVar[int] = 1
 
     def elements(self, outputs: Float[Tensor, "b q"], targets: Float[Tensor, "b q"]) -> Float[Tensor, "b q"]:
-        """The :func:`quantile_loss` loss of every output."""
+        """The :func:`quantile_loss` of every output."""
         half = outputs.shape[1] // 2
-        # Filled on the device: numbers from the host could not be part of a captured CUDA graph.
+        # Filled on the device: a captured CUDA graph cannot contain values from the host.
         lower, upper = (outputs.new_full((half,), (1.0 + sign * self.level) / 2.0) for sign in (-1.0, 1.0))
         return quantile_loss(targets - outputs, torch.cat([lower, upper]))
 
@@ -130,25 +131,25 @@ class NormalLoss(ElementLoss):
         return -gaussian_log_density(targets, *mean_and_variance(outputs))
 
     def summary(self, means: Float[Tensor, "t"], scale: Float[Tensor, "t"]) -> Float[Tensor, ""]:
-        """The mean over targets; their units shift it by a constant, which does not matter here."""
+        """The mean over targets; their units shift it by an irrelevant constant."""
         return means.mean()
 
     def unscale(
         self, outputs: Float[Tensor, "n o"], mean: Float[Tensor, "t"], scale: Float[Tensor, "t"]
     ) -> Float[Tensor, "n o"]:
-        """Means in the units of the targets, variances in their squares."""
+        """Means in the units of the targets, variances in squared units."""
         means, variances = mean_and_variance(outputs)
         return torch.cat([means * scale + mean, variances * scale.square()], dim=-1)
 
 
 @dataclass(frozen=True)
 class QuantilesLoss(ElementLoss):
-    """Pinball losses of three quantiles: one predicts, and the others tell how large errors are on each side of it.
+    """Pinball losses of three quantiles: the median predicts, the outer ones give the size of errors on each side.
 
-    The outputs are all targets' lowest quantiles first, and their highest ones last. A step lowers each target's
-    loss in units of its usual one, and so their geometric mean: a plain mean would leave targets that are easy to
-    predict to those that are hard. A batch's own loss would not do as a unit: where a target is nearly always the
-    same, most batches have almost none.
+    The outputs are all targets' lowest quantiles first, and their highest ones last. A step lowers each
+    target's loss relative to its usual one, and so their geometric mean: a plain mean would let hard targets
+    dominate easy ones. A batch's own loss would not work as a unit: if a target is almost constant, most
+    batches have almost no loss.
     """
 
     outputs_per_target: ClassVar[int] = len(ORDERS)
@@ -165,22 +166,22 @@ class QuantilesLoss(ElementLoss):
     def total(
         self, elements: Float[Tensor, "b t"], known: Float[Tensor, "b t"], usual: UsualLosses
     ) -> Float[Tensor, ""]:
-        """The mean over targets of their loss in units of the usual one; targets that no row has do not count."""
+        """The mean over targets of their loss relative to the usual one; targets that no row has do not count."""
         means, seen = target_means(elements, known), known.sum(0).clamp(max=1.0)
         return (means / (usual(means.detach(), seen) + LEAST_LOSS)).sum() / seen.sum().clamp(min=1.0)
 
     def summary(self, means: Float[Tensor, "t"], scale: Float[Tensor, "t"]) -> Float[Tensor, ""]:
-        """The mean of their logarithms; the targets' units shift it by a constant, which does not matter here."""
+        """The mean log loss; the targets' units shift it by an irrelevant constant."""
         return (means + LEAST_LOSS).log().mean()
 
     def unscale(
         self, outputs: Float[Tensor, "n o"], mean: Float[Tensor, "t"], scale: Float[Tensor, "t"]
     ) -> Float[Tensor, "n o"]:
-        """The quantiles in the units of the targets, sorted where they cross."""
+        """The quantiles in the units of the targets, sorted to remove crossings."""
         quantiles = outputs.unflatten(1, (len(ORDERS), -1)).sort(dim=1).values
         return (quantiles * scale + mean).flatten(1)
 
     def read(self, outputs: Float[NDArray, "n o"]) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n 2 t"]]:
-        """The medians, and the error to expect on each side, from the distance to the outer quantiles."""
+        """The medians, and the expected error on each side, from the distance to the outer quantiles."""
         lowest, median, highest = np.split(outputs, len(ORDERS), axis=1)
         return median, ERROR_SHARE * np.stack([median - lowest, highest - median], axis=1)

@@ -22,10 +22,10 @@ EVALUATION_ROWS = 8192
 class WeightPrior:
     """``N(w | 0, 1 / precision) Gamma(precision | 6, 6)``, one approximate factor per weight.
 
-    A factor is Gaussian in its weight, with mean 0, and Gamma in the precision that all weights share. It is
-    replaced, weight by weight, by the one that matches the moments of the exact factor times the posterior
-    without it (section 3.2 of Hernandez-Lobato & Adams 2015). With s the variance that this cavity Gamma stands
-    for, the weight's factor comes out as N(0, s): the mean and variance formulas there reduce to it.
+    A factor is Gaussian in its weight, with mean 0, and Gamma in the shared precision of all weights. Weight by
+    weight it is replaced by the one that matches the moments of the exact factor times the posterior without it
+    (section 3.2 of Hernandez-Lobato & Adams 2015). With s the variance ``E[1 / precision]`` of this cavity
+    Gamma, the weight's factor is N(0, s): the paper's mean and variance formulas reduce to it.
     """
 
     def __init__(self, n_weights: int) -> None:
@@ -34,7 +34,7 @@ class WeightPrior:
         self.shares = [Gamma(0.0, 0.0)] * n_weights
 
     def refine(self, layers: list[Gaussians]) -> list[Gaussians]:
-        """The weights' posterior once each factor has been replaced; factors without a proper cavity stay."""
+        """The weights' posterior after replacing each factor; factors without a proper cavity are kept."""
         means = np.concatenate([weights.mean.ravel() for weights in layers]).tolist()
         variances = np.concatenate([weights.variance.ravel() for weights in layers]).tolist()
         for i, (mean, variance) in enumerate(zip(means, variances, strict=True)):
@@ -66,7 +66,7 @@ def train_probabilistic(
 ) -> tuple[list[Gaussians], Gamma]:
     """The posterior of weights and noise precision after `epochs` passes over the rows in random order.
 
-    The initial means are random: with means of zero, all units of a layer would stay alike.
+    The initial means are random: with zero means, all units of a layer would stay identical.
     """
     rng = np.random.default_rng(seed)
     layers = [_initial_layer(*sizes, rng) for sizes in pairwise([inputs.shape[1], *hidden_sizes, 1])]
@@ -80,7 +80,7 @@ def train_probabilistic(
 
 
 def certain(inputs: Float[NDArray, "n p"]) -> Gaussians:
-    """Known rows, without variance, as they enter the first layer."""
+    """Known rows, with zero variance, as input of the first layer."""
     return with_bias(Gaussians(inputs, np.zeros_like(inputs)))
 
 
@@ -91,13 +91,13 @@ class ProbabilisticNet:
     hidden_sizes: Sequence[int]
 
     def check(self, X: ArrayLike) -> Float[NDArray, "n p"]:
-        """A finite matrix with the columns of `fit`."""
+        """Return a finite matrix with the columns of `fit`."""
         return check_matrix(X, n_columns=len(self.x_mean_) if hasattr(self, "x_mean_") else None)
 
     def fit(
         self, X: Float[NDArray, "n p"], y: Float[NDArray, "n t"], *, epochs: int, seed: int
     ) -> ProbabilisticNet:
-        """Train the networks; each target's is the one that a fit to it alone would give."""
+        """Train the networks; each target gets the network that it would get on its own."""
         self.x_mean_, self.x_scale_ = mean_and_scale(X)
         self.y_mean_, self.y_scale_ = mean_and_scale(y)
         trained = [
@@ -112,7 +112,7 @@ class ProbabilisticNet:
         return self
 
     def moments(self, X: Float[NDArray, "n p"]) -> tuple[Float[NDArray, "n t"], Float[NDArray, "n t"]]:
-        """Mean and variance of y, the variance of the noise included, in the units of y."""
+        """Mean and variance of y, including the noise, in the units of y."""
         chunks = [self._outputs(self._scale(X[rows])) for rows in chunk_slices(len(X), EVALUATION_ROWS)]
         means, variances = (np.concatenate(parts) for parts in zip(*chunks, strict=True))
         return means * self.y_scale_ + self.y_mean_, variances * self.y_scale_**2 + self.noise_variances_
@@ -121,7 +121,7 @@ class ProbabilisticNet:
         return (X - self.x_mean_) / self.x_scale_
 
     def _outputs(self, inputs: Float[NDArray, "n p"]) -> Gaussians:
-        """Every target's network output, one column each."""
+        """The network outputs, one column per target."""
         moments = zip(self.weight_means_, self.weight_variances_, strict=True)
         networks = zip(*(map(Gaussians, *layer) for layer in moments), strict=True)
         outputs = [run_network(list(network), certain(inputs)).output for network in networks]

@@ -16,16 +16,16 @@ from lvd.models.model import Evaluation, Model
 
 @dataclass(frozen=True, eq=False)
 class QuantileModel(Model):
-    """One model for each level, which predicts all lower quantiles, then all upper ones.
+    """One model per level, which predicts all lower quantiles, then all upper ones.
 
-    The prediction is the middle of the quantiles of the first level, and the embedding is that model's.
+    The prediction is the midpoint of the first level's quantiles, and the embedding is that model's.
     """
 
     models: tuple[Model, ...]
 
     @classmethod
     def of(cls, model: Model, levels: Float[NDArray, "l"]) -> QuantileModel:
-        """Copies of the model, to be trained with the pinball loss; a trained model serves a single level."""
+        """Untrained copies of the model with the pinball loss; a trained model serves a single level."""
         if not model.prefit:
             return cls(tuple(model.with_loss(PinballLoss(level)) for level in levels.tolist()))
         if len(levels) > 1:
@@ -37,7 +37,7 @@ class QuantileModel(Model):
 
     @property
     def prefit(self) -> bool:
-        """Whether the models were trained already."""
+        """Whether the models are already trained."""
         return all(model.prefit for model in self.models)
 
     def untrained(self) -> QuantileModel:
@@ -45,21 +45,21 @@ class QuantileModel(Model):
         return QuantileModel(tuple(map(clone, self.models)))
 
     def check(self, X: ArrayLike) -> Any:
-        """What the models accept."""
+        """Check the inputs as the models do."""
         return self.models[0].check(X)
 
     def same_case(self, X: Any) -> NDArray:
-        """As the models have it."""
+        """The case labels of the models."""
         return self.models[0].same_case(X)
 
     def fit(self, X: Any, y: Float[NDArray, "n t"]) -> QuantileModel:
-        """Train all of them."""
+        """Train all models."""
         for model in self.models:
             model.fit(X, np.concatenate([y, y], axis=1))
         return self
 
     def evaluate(self, X: Any) -> Evaluation:
-        """The middle of the first level, its model's embedding, and all quantiles, sorted where they cross."""
+        """The first level's midpoint, its model's embedding, and all quantiles, sorted to remove crossings."""
         answers = [model.evaluate(X) for model in self.models]
         ends = [np.sort(np.split(answer.y_pred, 2, axis=1), axis=0) for answer in answers]
         quantiles = np.stack(ends, axis=2)  # (2, n, l, t)

@@ -1,4 +1,4 @@
-"""A torch network as a regressor: the built-in MLP, or a module of the user's."""
+"""A torch network as a regressor: the built-in MLP, or a user's module."""
 
 from __future__ import annotations
 
@@ -60,41 +60,40 @@ LEAST_BATCHES, LEAST_EPOCHS = 1000, 20
 PAPER_SIZES, PAPER_RATE, PAPER_BATCH = (100,), 1e-2, 100
 VALIDATED_BATCH, VALIDATED_DECAY = 128, 1e-2
 FARTHEST, FAR_SHARE = 5.0, 0.1
-"""Standardised inputs count in full up to here, beyond it a tenth: a typing error must not ruin a prediction."""
+"""A standardised input's excess over this counts a tenth: a typo must not ruin a prediction."""
 
 
 @dataclass(eq=False, repr=False)
 class NetRegressor(EvaluatingRegressor, BaseEstimator):
-    """A network trained on standardised inputs and targets, that also gives its last hidden layer.
+    """A network trained on standardised inputs and targets that also returns its last hidden layer.
 
-    With several targets, unknown ones may be NaN and are left out of the loss.
-    It trains in float32 and predicts in float64, so that a row's numbers do not depend on the rows beside it. A
-    module of the user's does so on a CPU, if it can be run in float64; else it keeps its own precision.
+    With several targets, unknown ones may be NaN and are left out of the loss. It trains in float32 and
+    predicts in float64, so that a row's result does not depend on the other rows. The same holds for a user's
+    module on a CPU if it runs in float64; otherwise it keeps its own precision.
 
     Parameters
     ----------
-    module : a torch module that returns one value per row and target; None builds an MLP of `hidden_sizes`. One
-        whose arguments have names gets X as a dict of arrays or tensors, which are not standardised.
-        A copy is trained, the module itself is left alone. With `prefit` it is used as it is, untouched.
-    hidden_sizes : widths of the ReLU layers of the built-in MLP; by default (256, 64), with fewer than 500 rows
-        (192,), wider for many targets, and without early stopping (100,).
-    n_batches, epochs : length of training, one of the two, where there is no early stopping; by default 20 epochs,
-        at least 1000 batches.
-    early_stopping : hold rows out and keep the weights that predict them best. The layers then belong to four
-        networks side by side (eight, with fewer than 500 rows), each of which holds out an eighth of the rows,
-        starts at a ridge regression and is trained by AdamW, and the prediction is their mean; of standardised
-        inputs beyond 5 a tenth of what is more counts. By default so for the built-in MLP when no length is given
-        and there are at least 20 rows. False trains for a fixed length, as the paper does.
-    batch_size : rows in a batch, by default at most 128; without early stopping 100, drawn with replacement.
-    learning_rate, weight_decay : of AdamW, by default 0.01 each (with fewer than 500 rows a rate of 0.02); without
-        early stopping of Adam, 0.01 and 0.
+    module : a torch module that returns one value per row and target; None builds an MLP of `hidden_sizes`. A
+        module with named arguments gets X as a dict of arrays or tensors, which are not standardised. A copy is
+        trained and the module itself is unchanged. With `prefit` it is used as it is.
+    hidden_sizes : widths of the ReLU layers of the built-in MLP; by default (256, 64), below 500 rows (192,),
+        wider for many targets, and without early stopping (100,).
+    n_batches, epochs : length of training without early stopping, one of the two; by default 20 epochs, but at
+        least 1000 batches.
+    early_stopping : hold rows out and keep the weights that predict them best. The layers then form four
+        networks side by side (eight below 500 rows). Each holds out an eighth of the rows, starts from a ridge
+        regression and is trained by AdamW; the prediction is their mean. Only a tenth of the excess of
+        standardised inputs beyond 5 counts. This is the default for the built-in MLP if no length is given and
+        there are at least 20 rows. False trains for a fixed length, as in the paper.
+    batch_size : rows per batch, by default at most 128; without early stopping 100, drawn with replacement.
+    learning_rate, weight_decay : for AdamW, by default 0.01 each (below 500 rows a rate of 0.02); for Adam
+        without early stopping, 0.01 and 0.
     scale_inputs, scale_target : standardise with the training rows' mean and standard deviation.
-    loss : a function of predictions and (scaled) targets, or ``lvd.models.losses.SquaredLoss()``, which is the
-        default.
-    embedding_layer : the embedding is what enters this layer; by default the Linear layer called last.
-    prefit : the module is trained already.
+    loss : a function of predictions and (scaled) targets; by default ``lvd.models.losses.SquaredLoss()``.
+    embedding_layer : the layer whose input is the embedding; by default the Linear layer called last.
+    prefit : the module is already trained.
     device : where to train; a prefit module stays where it is.
-    random_state : seeds the MLP's weights and the batches.
+    random_state : seeds the MLP's initial weights and the batches.
 
     Examples
     --------
@@ -125,9 +124,9 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
     random_state: RandomState = None
 
     def check(self, X: ArrayLike) -> Any:
-        """A finite matrix with the columns of `fit`; a module of the user's may take more dimensions, or several
-        arrays: a dict by the names of its arguments, or a tuple in their order."""
-        # One kind of sparse matrix is a dict.
+        """Return a finite matrix with the columns of `fit`. For a user's module also an array with more
+        dimensions, or several arrays: a dict by argument names, or a tuple in their order."""
+        # One type of sparse matrix is a dict.
         named = isinstance(X, NamedRows | Mapping) and not hasattr(X, "toarray")
         if isinstance(X, tuple) and self.module is not None:
             X, named = named_in_order(X, argument_names(self.module)), True
@@ -141,7 +140,7 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
         return flat.reshape(array.shape)
 
     def fit(self, X: ArrayLike, y: ArrayLike, *, on_batch: Callable[[], None] | None = None) -> NetRegressor:
-        """Train; a prefit module is only inspected. `on_batch` is called after every batch."""
+        """Train, calling `on_batch` after every batch; a prefit module is only inspected."""
         self._check_parameters()
         for name in ("n_features_in_", "input_names_", "farthest_"):
             self.__dict__.pop(name, None)
@@ -167,7 +166,7 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
         return self
 
     def with_loss(self, loss: Loss) -> NetRegressor:
-        """A new network of these settings that is trained by another loss."""
+        """A new network with these settings and another loss."""
         network: NetRegressor = clone(self).set_params(loss=loss)
         return network
 
@@ -199,8 +198,8 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
         self.module_ = self._new_module(seed, len(X)).to(resolve_device(self.device))
         inputs = self._tensor(self.standardised(X))
         scaled = self._tensor((targets - self.y_mean_) / self.y_scale_)
-        # The built-in network is too small for torch's threads, which would only wait for each other; a
-        # module of the user's may draw numbers of its own, in dropout layers for instance.
+        # The built-in network is too small to benefit from torch's threads. A user's module may draw its own
+        # random numbers, in dropout layers for instance.
         own = workers(1) if self.module is None else own_random_numbers(seed)
         with few_threads(X), own:
             self._look_at(inputs[:2])
@@ -220,10 +219,10 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
     def evaluate(self, X: Any) -> Evaluation:
         """Predictions (n, t) and embeddings (n, h) in one pass."""
         if "module_" not in vars(self):
-            check_is_fitted(self, "module_")  # which reads the tags, of no use to one that is
+            check_is_fitted(self, "module_")  # it reads the tags, which a fitted one does not need
         X = self.check(X)
         predictions, embeddings = [], []
-        # Models saved by lvd 1 do not say.
+        # Models saved by lvd 1 lack this attribute.
         in_float64 = getattr(self, "in_float64_", self.module is None)
         with evaluating(self.module_):
             forward = self._forward(in_float64=in_float64)
@@ -241,7 +240,7 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
         return Evaluation(y_pred, torch.cat(embeddings).numpy())
 
     def _forward(self, *, in_float64: bool) -> Callable[[Any], tuple[Any, Tensor]]:
-        """From inputs to output and embedding."""
+        """Map inputs to output and embedding."""
         if self.module is None and self.embedding_layer is None:
             return partial(run_mlp, self.module_)
         weights = weights_in_float64(self.module_) if in_float64 else None
@@ -264,7 +263,7 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
             raise InputError("prefit=True needs a trained module; pass it as the first argument")
 
     def sizes(self, n_targets: int, n_rows: int) -> Sequence[int]:
-        """The widths of the layers of the built-in MLP."""
+        """The layer widths of the built-in MLP."""
         if self.hidden_sizes is not None:
             return self.hidden_sizes
         return default_sizes(n_rows, n_targets) if self._validates(n_rows) else PAPER_SIZES
@@ -289,8 +288,8 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
         return build_mlp(self.n_features_in_, sizes, self.n_targets_, generator=generator)
 
     def _learn_scales(self, X: Any, targets: NDArray) -> None:
-        """Of inputs and targets; a prefit module takes and gives them as they are."""
-        if isinstance(X, NamedRows):  # they may be numbers of words, and stay as they are
+        """Learn the scales of inputs and targets; a prefit module uses them unscaled."""
+        if isinstance(X, NamedRows):  # they may be token ids, and are left unscaled
             self.x_mean_, self.x_scale_ = np.zeros(()), np.ones(())
         else:
             self.x_mean_, self.x_scale_ = mean_and_scale(X, self.scale_inputs and not self.prefit)
@@ -299,7 +298,7 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
         self.y_mean_, self.y_scale_ = measure(targets, self.scale_target and not self.prefit)
 
     def standardised(self, X: Any) -> Any:
-        """The rows as they enter the network."""
+        """The rows as the network sees them."""
         if isinstance(X, NamedRows):
             return X
         scaled = (X - self.x_mean_) / self.x_scale_
@@ -307,12 +306,12 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
         return np.asarray(scaled) if farthest is None else pulled_in(scaled, farthest)
 
     def _tensor(self, rows: Any, dtype: torch.dtype | None = None) -> Any:
-        """The rows as a tensor on the module's device, in its precision by default."""
+        """The rows as a tensor on the module's device, by default in its precision."""
         parameter = next(self.module_.parameters(), torch.empty(0))
         return to_tensors(rows, dtype or parameter.dtype, parameter.device)
 
     def _look_at(self, sample: Inputs) -> None:
-        """Find the embedding layer and check the output's shape before any work is done."""
+        """Find the embedding layer and check the output's shape before training."""
         try:
             with evaluating(self.module_):
                 self.embedding_layer_ = self.embedding_layer or find_last_linear(self.module_, sample)
@@ -326,7 +325,7 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
         self.in_float64_ = self.module is None or (on_cpu and self._runs_in_float64(sample))
 
     def _runs_in_float64(self, sample: Inputs) -> bool:
-        """Whether the user's module runs in float64; it does not if it creates float32 tensors or is compiled."""
+        """Whether the user's module runs in float64; not if it creates float32 tensors or is compiled."""
         try:
             with evaluating(self.module_):
                 weights = weights_in_float64(self.module_)
@@ -355,6 +354,6 @@ class NetRegressor(EvaluatingRegressor, BaseEstimator):
 
 
 def pulled_in(scaled: Float[NDArray, "*shape"], farthest: float) -> Float[NDArray, "*shape"]:
-    """Values beyond `farthest` with a tenth of their excess: continuous, and distant rows stay distant."""
+    """Shrink the excess beyond `farthest` to a tenth: continuous, and distant rows stay distant."""
     inside = np.clip(scaled, -farthest, farthest)
     return inside + FAR_SHARE * (scaled - inside)

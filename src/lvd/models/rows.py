@@ -1,4 +1,4 @@
-"""Rows that are not a plain array: sparse matrices, and several named arrays."""
+"""Rows other than a plain array: sparse matrices, and several named arrays."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from lvd._validation import InputError, check_same_length, to_numpy
 
 @dataclass(frozen=True, eq=False)
 class SparseRows:
-    """The rows of a sparse matrix, with the length and row indexing that scipy's lack."""
+    """The rows of a sparse matrix, with the length and row indexing that scipy lacks."""
 
     matrix: Any
 
     @classmethod
     def of(cls, X: Any, n_columns: int | None) -> SparseRows:
-        """The rows of `X`, if its numbers are finite and it has the columns of `fit`."""
+        """The rows of `X`, checked to be finite and to have the columns of `fit`."""
         matrix = X.matrix if isinstance(X, cls) else X.tocsr()
         if 0 in matrix.shape:
             raise InputError(f"X is empty: its shape is {matrix.shape}; give at least one row and one column")
@@ -36,7 +36,7 @@ class SparseRows:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
+        """The numbers of rows and columns."""
         return self.matrix.shape
 
     def __len__(self) -> int:
@@ -46,7 +46,7 @@ class SparseRows:
         return SparseRows(self.matrix[rows[0] if isinstance(rows, tuple) else rows])
 
     def __iter__(self) -> Iterator[Any]:
-        """A digest of each row."""
+        """Yield a digest of each row."""
         canonical = csr_array(self.matrix, dtype=np.float64, copy=True)
         canonical.sum_duplicates()
         canonical.eliminate_zeros()
@@ -55,7 +55,7 @@ class SparseRows:
 
 
 def named_in_order(arrays: tuple[Any, ...], names: list[str] | None) -> dict[str, Any]:
-    """The arrays of a tuple by the names of a module's arguments, None where it takes any."""
+    """The arrays of a tuple, keyed by the module's argument names; None if it takes any number."""
     if names is None or len(names) < len(arrays):
         takes = (
             "any number of arguments" if names is None else f"{len(names)} argument(s): {', '.join(names)}"
@@ -69,13 +69,13 @@ def named_in_order(arrays: tuple[Any, ...], names: list[str] | None) -> dict[str
 
 @dataclass(frozen=True, eq=False)
 class NamedRows:
-    """Several arrays with one entry for each row, by the names of a module's arguments."""
+    """Several arrays with one entry per row, keyed by a module's argument names."""
 
     arrays: Mapping[str, Any]
 
     @classmethod
     def of(cls, X: NamedRows | Mapping[str, ArrayLike], names: list[str] | None) -> NamedRows:
-        """The rows of `X`, if all its arrays are numbers of the same length and named as in `fit`."""
+        """The rows of `X`, checked to be numeric arrays of equal length with the names of `fit`."""
         if isinstance(X, NamedRows):
             return X
         arrays = {str(name): to_numpy(array) for name, array in X.items()}
@@ -93,7 +93,7 @@ class NamedRows:
 
     @property
     def shape(self) -> tuple[int]:
-        """How many rows there are."""
+        """The number of rows."""
         return (len(self),)
 
     def __len__(self) -> int:
@@ -104,5 +104,5 @@ class NamedRows:
         return NamedRows({name: array[chosen] for name, array in self.arrays.items()})
 
     def __iter__(self) -> Iterator[Any]:
-        """A digest of each row."""
+        """Yield a digest of each row."""
         return zip(*(array.tolist() for array in self.arrays.values()), strict=True)

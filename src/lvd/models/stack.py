@@ -1,7 +1,7 @@
 """Networks of the same shape trained as one: stacked parameters, one batched product per layer, one optimizer.
 
-`torch.func.vmap` over a functional call computes the same, but its own cost per step is several times that of
-the small products it batches; ``benchmarks/deep_ensemble_stack.py`` measures both.
+`torch.func.vmap` over a functional call computes the same, but its overhead per step is several times the cost
+of the small products it batches; ``benchmarks/deep_ensemble_stack.py`` measures both.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def train_stack(
     learning_rate: float,
     generator: torch.Generator,
 ) -> Parameters:
-    """The parameters after `epochs` of Adam, in which each member sees the rows in its own order.
+    """The parameters after `epochs` of Adam, where each member sees the rows in its own order.
 
-    `objective` gives each member's loss of a batch; the members' losses are summed, so none feels another's.
+    `objective` returns each member's loss on a batch; the losses are summed, so members do not affect each other.
     """
     parameters = {name: tensor.clone().requires_grad_() for name, tensor in parameters.items()}
     optimizer = torch.optim.Adam(parameters.values(), lr=learning_rate, fused=True)
@@ -59,9 +59,9 @@ def train_stack(
 def map_outputs(
     function: Callable[[slice, Tensor], Result], parameters: Parameters, inputs: Float[Tensor, "n p"]
 ) -> list[Result]:
-    """``function(rows, outputs)`` for chunks of rows, with every member's outputs (m, rows, o).
+    """``function(rows, outputs)`` for each chunk of rows, with every member's outputs (m, rows, o).
 
-    All of it in float64: a row's digits do not depend on the rows beside it.
+    Computed in float64, so a row's result does not depend on the other rows.
     """
     parameters, inputs = {name: tensor.double() for name, tensor in parameters.items()}, inputs.double()
     n_members = len(next(iter(parameters.values())))
@@ -88,7 +88,7 @@ class NetStack:
     device: str = "auto"
 
     def check(self, X: ArrayLike) -> Float[NDArray, "n p"]:
-        """A finite matrix with the columns of `fit`."""
+        """Return a finite matrix with the columns of `fit`."""
         return check_matrix(X, n_columns=len(self.x_mean_) if hasattr(self, "x_mean_") else None)
 
     def fit(
@@ -102,7 +102,7 @@ class NetStack:
         learning_rate: float,
         seed: int,
     ) -> NetStack:
-        """Train new networks by :func:`train_stack`, on the device."""
+        """Train new networks with :func:`train_stack` on the device."""
         device = resolve_device(self.device)
         generator = torch.Generator().manual_seed(seed)
         self.x_mean_, self.x_scale_ = mean_and_scale(X)
@@ -123,20 +123,20 @@ class NetStack:
         return self
 
     def scale_inputs(self, X: Float[NDArray, "n p"]) -> Float[Tensor, "n p"]:
-        """Standardised rows, as the networks take them."""
+        """Standardised rows, the networks' inputs."""
         scaled = (X - self.x_mean_) / self.x_scale_
         return torch.as_tensor(scaled, dtype=torch.float32, device=resolve_device(self.device))
 
     def scale_targets(self, y: Float[NDArray, "n t"]) -> Float[Tensor, "n t"]:
-        """Standardised targets, in float64 as the networks' outputs are."""
+        """Standardised targets, in float64 like the networks' outputs."""
         return torch.as_tensor((y - self.y_mean_) / self.y_scale_)
 
     def map_outputs(
         self, function: Callable[[slice, Tensor], Result], X: Float[NDArray, "n p"]
     ) -> list[Result]:
-        """:func:`map_outputs` of all networks."""
+        """Apply :func:`map_outputs` to all networks."""
         return map_outputs(function, self.parameters_, self.scale_inputs(X))
 
     def member(self, index: int) -> Parameters:
-        """One network, as a stack of one."""
+        """The parameters of one network, as a stack of one."""
         return {name: parameter[index : index + 1] for name, parameter in self.parameters_.items()}

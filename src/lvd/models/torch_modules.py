@@ -1,4 +1,4 @@
-"""Torch modules: building the MLP, training by Adam, and reading the last hidden layer out of any module."""
+"""Torch modules: building the MLP, training with Adam, and extracting the last hidden layer of any module."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from lvd.models.rows import NamedRows
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Parameters = dict[str, Tensor]
-"""Of networks of one shape: weights and biases, layer by layer, stacked along a first axis."""
+"""Parameters of networks of one shape: weights and biases by layer, stacked along a first axis."""
 Inputs = Tensor | NamedRows
-"""What a module is called with: a tensor, or several by the names of its arguments."""
+"""A module's input: a tensor, or several keyed by argument name."""
 _PROCESS_GENERATORS = Lock()
 
 
 def build_mlp(
     n_inputs: int, hidden_sizes: Sequence[int], n_outputs: int, *, generator: torch.Generator
 ) -> nn.Sequential:
-    """Linear layers with ReLUs in between.
+    """Build an MLP: linear layers with ReLUs in between.
 
-    The weights are those of torch's default Linear initialisation (weights, then bias, layer by layer), drawn
-    from `generator`: nothing touches the generator of the process.
+    The weights follow torch's default Linear initialisation (weights, then bias, layer by layer), drawn from
+    `generator`; the global generator is untouched.
     """
     layers: list[nn.Module] = []
     for n_in, n_out in pairwise([n_inputs, *hidden_sizes, n_outputs]):
@@ -45,9 +45,9 @@ def build_mlp(
 
 
 def run_mlp(mlp: Any, inputs: Float[Tensor, "n p"]) -> tuple[Float[Tensor, "n t"], Float[Tensor, "n h"]]:
-    """The output of :func:`build_mlp`'s network in float64, and what enters its last layer.
+    """The output of :func:`build_mlp`'s network in float64, and the input of its last layer.
 
-    What :func:`forward_with_embedding` gives of it, without hooks and copies of the module's names.
+    Equals :func:`forward_with_embedding`, without its hooks and copies of parameter names.
     """
     entered = output = inputs
     for layer in mlp:
@@ -60,7 +60,7 @@ def run_mlp(mlp: Any, inputs: Float[Tensor, "n p"]) -> tuple[Float[Tensor, "n t"
 
 
 def new_stack(n_members: int, sizes: Sequence[int], generator: torch.Generator) -> Parameters:
-    """Fresh multilayer perceptrons of these layer sizes, their parameters stacked along a first axis."""
+    """New multilayer perceptrons with these layer sizes, their parameters stacked along a first axis."""
     n_inputs, *hidden_sizes, n_outputs = sizes
     nets = [build_mlp(n_inputs, hidden_sizes, n_outputs, generator=generator) for _ in range(n_members)]
     parameters, _ = stack_module_state(nets)
@@ -68,7 +68,7 @@ def new_stack(n_members: int, sizes: Sequence[int], generator: torch.Generator) 
 
 
 def layers(parameters: Parameters) -> list[tuple[Float[Tensor, "m o i"], Float[Tensor, "m o"]]]:
-    """Weights and biases, layer by layer."""
+    """Weights and biases by layer."""
     tensors = list(parameters.values())
     return list(zip(tensors[0::2], tensors[1::2], strict=True))
 
@@ -76,7 +76,7 @@ def layers(parameters: Parameters) -> list[tuple[Float[Tensor, "m o i"], Float[T
 def forward(
     parameters: Parameters, inputs: Float[Tensor, "m b p"], masks: Sequence[Tensor] | None = None
 ) -> Float[Tensor, "m b o"]:
-    """Every member's output for its own rows; what enters layer k is multiplied by ``masks[k]``."""
+    """Every member's output for its own rows; the input of layer k is multiplied by ``masks[k]``."""
     hidden = inputs
     for depth, (weight, bias) in enumerate(layers(parameters)):
         if depth > 0:
@@ -88,7 +88,7 @@ def forward(
 
 
 def call_module(module: nn.Module, inputs: Inputs, weights: dict[str, Tensor] | None = None) -> Any:
-    """The module's output for a copy of the inputs, into which it may write; `weights` stand in for its own."""
+    """The module's output for a copy of the inputs, so it may write to them; `weights` replace its own."""
     places: tuple[Any, ...] = ()
     names: dict[str, Tensor] = {}
     if not isinstance(inputs, NamedRows):
@@ -103,7 +103,7 @@ def call_module(module: nn.Module, inputs: Inputs, weights: dict[str, Tensor] | 
 
 
 def argument_names(module: nn.Module) -> list[str] | None:
-    """The names of what the module is called with; None where it takes any."""
+    """The argument names of the module's forward; None if it takes any."""
     parameters = signature(module.forward).parameters.values()
     if any(one.kind in (one.VAR_KEYWORD, one.VAR_POSITIONAL) for one in parameters):
         return None
@@ -111,13 +111,13 @@ def argument_names(module: nn.Module) -> list[str] | None:
 
 
 def takes_batch(module: nn.Module, names: Iterable[str]) -> bool:
-    """Whether it takes all arrays as one dict, as ``forward(batch)`` does, and not each by its name."""
+    """Whether it takes all arrays as one dict, as in ``forward(batch)``, rather than each by its name."""
     arguments = argument_names(module)
     return arguments is not None and len(arguments) == 1 and arguments[0] not in names
 
 
 def to_tensors(rows: Any, dtype: torch.dtype, device: torch.device) -> Any:
-    """Rows as tensors; of arrays by name, those of whole numbers stay such."""
+    """The rows as tensors; named integer arrays stay integers."""
     if not isinstance(rows, NamedRows):
         return torch.as_tensor(rows, dtype=dtype, device=device)
     tensors = {name: torch.as_tensor(array, device=device) for name, array in rows.arrays.items()}
@@ -127,15 +127,15 @@ def to_tensors(rows: Any, dtype: torch.dtype, device: torch.device) -> Any:
 def draw_with_replacement(
     n_rows: int, n_batches: int, batch_size: int, seed: int
 ) -> Iterator[Int[NDArray, "b"]]:
-    """`n_batches` batches of row numbers, with replacement."""
-    rng = np.random.RandomState(seed)  # the paper's numbers were drawn from this generator
+    """`n_batches` batches of row indices, drawn with replacement."""
+    rng = np.random.RandomState(seed)  # the paper's results used this generator
     for _ in range(n_batches):
         yield rng.choice(n_rows, batch_size)
 
 
 @contextmanager
 def own_random_numbers(seed: int) -> Iterator[None]:
-    """Seed torch's global generators in this block, and restore them afterwards; one block at a time."""
+    """Seed torch's global generators inside this block and restore them afterwards; one block at a time."""
     with _PROCESS_GENERATORS, torch.random.fork_rng():
         torch.manual_seed(seed)
         yield
@@ -174,7 +174,7 @@ def train(
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; afterwards every layer is in the mode it was in."""
+    """Evaluation mode without gradients; each layer returns to its previous mode afterwards."""
     training = [layer for layer in module.modules() if layer.training]
     if training:
         module.eval()
@@ -187,7 +187,7 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 
 def find_last_linear(module: nn.Module, sample: Inputs) -> str:
-    """The name of the Linear layer that is called last when `module` runs on `sample`."""
+    """The name of the Linear layer that `module` calls last on `sample`."""
     called: list[str] = []
     hooks = [
         layer.register_forward_pre_hook(lambda _layer, _inputs, name=name: called.append(name))
@@ -208,7 +208,7 @@ def find_last_linear(module: nn.Module, sample: Inputs) -> str:
 
 
 def weights_in_float64(module: nn.Module) -> dict[str, Tensor]:
-    """The module's parameters and buffers for :func:`forward_with_embedding`, its real numbers in float64."""
+    """The module's parameters and buffers for :func:`forward_with_embedding`, with floats as float64."""
     state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     return {name: tensor.double() for name, tensor in state.items() if tensor.is_floating_point()}
 
@@ -216,7 +216,7 @@ def weights_in_float64(module: nn.Module) -> dict[str, Tensor]:
 def forward_with_embedding(
     module: nn.Module, layer: str, inputs: Inputs, weights: dict[str, Tensor] | None = None
 ) -> tuple[Any, Float[Tensor, "n h"]]:
-    """The module's output, and what enters the named layer, flattened per row; `weights` stand in for its own."""
+    """The module's output, and the named layer's input, flattened per row; `weights` replace its own."""
     layers = dict(module.named_modules())
     if layer not in layers:
         raise InputError(
@@ -237,7 +237,7 @@ def forward_with_embedding(
 
 
 def as_predictions(output: Any, n_rows: int, n_targets: int) -> Float[Tensor, "n t"]:
-    """The module's output as one column per target."""
+    """The module's output as one column per target, after checking its shape."""
     if not isinstance(output, Tensor):
         raise InputError(
             f"the module must return one tensor, got {type(output).__name__}; wrap it so that it does"

@@ -1,7 +1,7 @@
-"""Boosted trees as plain arrays: what scikit-learn's histogram boosting has learned.
+"""Boosted trees as plain arrays, extracted from scikit-learn's histogram boosting.
 
-It is read out of private attributes because arrays are safe to save, while skops does not trust the class of the
-trees, and because they answer a single row about eight times as fast as scikit-learn, with the same bits."""
+They are read from private attributes because arrays are safe to save, while skops does not trust the trees'
+class, and because they predict a single row about eight times as fast as scikit-learn, bit for bit the same."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from lvd._validation import InputError
 
 @dataclass(frozen=True, eq=False)
 class TreeEnsemble:
-    """A sum of trees. The nodes of all trees are in one list, and `roots` says where each tree begins.
+    """A sum of trees. All trees' nodes are in one list, and `roots` holds the index of each tree's first node.
 
-    At a node that is no leaf a row goes left if its feature is at most the threshold, or, at a cut of categories,
-    if the row of `lefts` that `cuts` names (-1: none) has its category; NaN goes where it went in training.
+    At an inner node a row goes left if its feature is at most the threshold or, at a categorical split, if the
+    row of `lefts` given by `cuts` (-1: none) contains its category; NaN goes where it went in training.
     """
 
     baseline: float
@@ -38,7 +38,7 @@ class TreeEnsemble:
 
     @classmethod
     def of(cls, model: Any) -> TreeEnsemble:
-        """The trees of a fitted HistGradientBoostingRegressor; columns of categories, whole numbers, come first."""
+        """The trees of a fitted HistGradientBoostingRegressor; integer categorical columns come first."""
         trees = [predictors[0].nodes for predictors in model._predictors]
         sizes = [len(tree) for tree in trees]
         starts = np.concatenate([[0], np.cumsum(sizes)])
@@ -58,7 +58,7 @@ class TreeEnsemble:
         )
 
     def predict(self, X: Float[NDArray, "n p"]) -> Float[NDArray, "n"]:
-        """The sum of the leaves that each row reaches."""
+        """The sum of each row's leaf values."""
         from lvd.models.compiled_trees import sum_leaves
 
         rows, result = np.ascontiguousarray(X, dtype=np.float64), np.empty(len(X))
@@ -71,7 +71,7 @@ class TreeEnsemble:
 
     @cached_property
     def _arrays(self) -> tuple[NDArray, ...]:
-        """All arrays as compiled code takes them."""
+        """All arrays, as the compiled code takes them."""
         return (
             *(
                 self.roots,
@@ -88,7 +88,7 @@ class TreeEnsemble:
         )
 
     def _check_parameters(self) -> None:
-        """Refuse arrays that are not trees: each node's children must come after it, so that every walk ends."""
+        """Raise unless the arrays are trees: each node's children come after it, so every traversal ends."""
         from lvd.models.compiled_trees import check_trees
 
         roots, features, _, left, right, _, leaves, _, cuts, lefts = self._arrays
@@ -101,9 +101,9 @@ class TreeEnsemble:
 
 
 def _category_cuts(model: Any, nodes: NDArray) -> tuple[()] | tuple[Int[NDArray, "m"], Bool[NDArray, "c k"]]:
-    """The number of each node's categorical cut, -1 where it has none, and the categories that go left at each cut.
+    """The index of each node's categorical split, -1 if it has none, and the categories that go left at each split.
 
-    Scikit-learn numbers the categories that it has seen; one that it has not goes where NaN goes.
+    Scikit-learn numbers the categories it has seen; an unseen one goes where NaN goes.
     """
     cut = nodes["is_categorical"].astype(bool) & ~nodes["is_leaf"].astype(bool)
     if not cut.any():

@@ -1,42 +1,48 @@
-"""The built-in network: four small ones, or eight where rows are few, each stopped by a fold of its own, side by
-side as one MLP.
+"""The built-in network: four small networks, or eight with few rows, each stopped early on its own fold and
+joined side by side into one MLP.
 
-Each member starts at a ridge regression, which a pair of its ReLU units carries through all layers, so that it is
-never far behind a linear model; what training adds is kept only where it serves rows that the member has not seen.
+Each member starts from a ridge regression, carried through all layers by a pair of its ReLU units, so it is
+never far behind a linear model; training updates are kept only if they help on rows the member has not seen.
+
+The small networks that learn the size and the distribution of errors are trained likewise: each leaves out a fold,
+which stops it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lvd._typing import Bool, Float, Int
+from lvd._typing import Bool, Float, Int, NDArray
 from lvd._validation import InputError
 from lvd.models.torch_modules import Loss, Parameters, forward, layers, new_stack
 
 MOST_MEMBERS, LEAST_WIDTH = 4, 8
 FEWEST_ROWS = 20
-"""With fewer rows than this, none are held out."""
+"""Below this many rows, none are held out."""
 FOLDS, LEAST_BATCH, BATCHES = 8, 64, 20
 FEW_ROWS, FEW_WIDTH = 500, 24
-"""With fewer training rows than this there is one layer of so many units, trained faster, and a member for each
-fold, so that every row counts as often as any other."""
+"""Below this many training rows there is one layer of this many units per member, trained faster, and a member
+for each fold, so that all rows count equally."""
 RATE, FAST_RATE = 1e-2, 2e-2
 ROUND, MOST_ROUNDS = 25, 100
-"""Batches between evaluations of the held-out rows, and the most evaluations at one rate."""
+"""Batches between evaluations on the held-out rows, and the most evaluations per rate."""
 STAGES = ((1.0, 12), (0.3, 6), (0.09, 6))
-"""Learning rates as shares of the first one, and the evaluations without progress after which the next begins."""
+"""Learning rates relative to the first one, and how many evaluations without progress end each stage."""
 LEAST_GAIN = 1e-4
+N_FOLDS, MOST_EPOCHS = 5, 200
+"""Folds and epochs of the small networks that learn errors."""
 STRENGTHS = np.logspace(-3, 5, 33)
 FIRST_SHARE = 0.1
 """The initial scale of the output weights of units that do not carry the ridge regression."""
 
 
 def default_sizes(n_rows: int, n_targets: int) -> tuple[int, ...]:
-    """The widths of the layers, with room for a ridge regression of each target."""
+    """The layer widths, with room for a ridge regression of each target."""
     room = 2 * n_targets + LEAST_WIDTH
     if n_rows < FEW_ROWS:
         return (FOLDS * max(FEW_WIDTH, room),)
@@ -44,7 +50,7 @@ def default_sizes(n_rows: int, n_targets: int) -> tuple[int, ...]:
 
 
 def default_rate(n_rows: int) -> float:
-    """The rate at which training begins."""
+    """The initial learning rate."""
     return FAST_RATE if n_rows < FEW_ROWS else RATE
 
 
@@ -60,7 +66,7 @@ def train_validated(
     seed: int,
     on_batch: Callable[[], None] | None = None,
 ) -> nn.Sequential:
-    """An MLP of these widths: the mean of its members, each with the weights that did best on its fold."""
+    """Train an MLP of these widths: the mean of its members, each with the weights that did best on its fold."""
     n_members = count_members(hidden_sizes, len(inputs))
     generator = torch.Generator().manual_seed(seed)
     folds = torch.randperm(len(inputs), generator=generator) % FOLDS
@@ -77,7 +83,7 @@ def train_validated(
 
 
 def count_members(hidden_sizes: Sequence[int], n_rows: int) -> int:
-    """As many as divide all widths and leave each member some units: at most four, or eight where rows are few."""
+    """The most members, up to four (eight with few rows), that divide all widths and keep enough units each."""
     least = {FOLDS: FEW_WIDTH} if n_rows < FEW_ROWS else {}
     least |= {MOST_MEMBERS: LEAST_WIDTH, 2: LEAST_WIDTH}
     fits = (n for n, width in least.items() if all(s % n == 0 and s // n >= width for s in hidden_sizes))
@@ -85,7 +91,7 @@ def count_members(hidden_sizes: Sequence[int], n_rows: int) -> int:
 
 
 def ridge(inputs: Float[Tensor, "n p"], targets: Float[Tensor, "n t"]) -> Float[Tensor, "t p+1"]:
-    """The weights and offset of the ridge regression whose strength has the least leave-one-out error."""
+    """Weights and offset of the ridge regression, with the strength of least leave-one-out error."""
     X, y = inputs.double().cpu().numpy(), targets.double().cpu().numpy()
     x_mean, y_mean = X.mean(0), y.mean(0)
     left, size, right = np.linalg.svd(X - x_mean, full_matrices=False)
@@ -103,7 +109,7 @@ def ridge(inputs: Float[Tensor, "n p"], targets: Float[Tensor, "n t"]) -> Float[
 
 
 def ridge_of_known(inputs: Float[Tensor, "n p"], targets: Float[Tensor, "n t"]) -> Float[Tensor, "t p+1"]:
-    """The ridge regression of each target on the rows that have it; zero for one that none of them has."""
+    """The ridge regression of each target on the rows that have it; zero for a target that no row has."""
     known = ~targets.isnan()
     if known.all():
         return ridge(inputs, targets)
@@ -117,7 +123,7 @@ def ridge_of_known(inputs: Float[Tensor, "n p"], targets: Float[Tensor, "n t"]) 
 
 
 def start_at_ridge(parameters: Parameters, member: int, linear: Float[Tensor, "t q"]) -> None:
-    """Let the first units be the positive and the negative part of a linear prediction, up to the output."""
+    """Initialise the first units to carry the positive and negative parts of a linear prediction to the output."""
     own = [(weights[member], biases[member]) for weights, biases in layers(parameters)]
     if len(own) == 1:
         ((weight, bias),) = own
@@ -138,7 +144,7 @@ def start_at_ridge(parameters: Parameters, member: int, linear: Float[Tensor, "t
 
 
 class _Search:
-    """Training of all members at once: after each round of batches a member is evaluated on its held-out rows."""
+    """Training of all members at once: each is evaluated on its held-out rows after every round of batches."""
 
     def __init__(
         self,
@@ -155,14 +161,14 @@ class _Search:
         self.inside = [(~rows).nonzero()[:, 0] for rows in held_out]
         outside = [rows.nonzero()[:, 0] for rows in held_out]
         self.n_outside = list(map(len, outside))
-        # Folds differ by a row at most: the shorter ones are filled up with row 0, which no loss counts.
+        # Fold sizes differ by at most one row: shorter folds are padded with row 0, which no loss counts.
         self.outside = nn.utils.rnn.pad_sequence(outside, batch_first=True).to(inputs.device)
         self.generator = generator
         self.n_rows = min(map(len, self.inside))
         self.batch_size = min(batch_size, max(LEAST_BATCH, self.n_rows // BATCHES))
 
     def run(self, parameters: Parameters, learning_rate: float, weight_decay: float) -> Parameters:
-        """The best weights of each member, at a rate that falls where there is no more progress."""
+        """The best weights of each member, lowering the learning rate when progress stops."""
         weights = {k: v.to(self.inputs.device).requires_grad_() for k, v in parameters.items()}
         kept = {name: tensor.detach().clone() for name, tensor in weights.items()}
         optimizer = torch.optim.AdamW(
@@ -194,7 +200,7 @@ class _Search:
         return kept
 
     def _batches(self) -> Iterator[Int[Tensor, "m b"]]:
-        """Batches of row numbers, each member's in an order of its own."""
+        """Batches of row indices, each member's in its own order."""
         while True:
             order = torch.stack(
                 [
@@ -207,7 +213,7 @@ class _Search:
     def _step(self, optimizer: torch.optim.Optimizer, weights: Parameters, rows: Int[Tensor, "m b"]) -> None:
         optimizer.zero_grad(set_to_none=True)
         outputs = forward(weights, self.inputs[rows])
-        # The mean over all members' rows: each member's gradient is that of its own, up to a factor.
+        # The mean over all members' rows: each member gets its own gradient, up to a factor.
         self.loss(outputs.flatten(0, 1), self.targets[rows].flatten(0, 1)).backward()
         optimizer.step()
         if self.on_batch is not None:
@@ -225,7 +231,7 @@ class _Search:
 
 
 def join(parameters: Parameters) -> nn.Sequential:
-    """One MLP whose output is the mean of the members': with their layers side by side."""
+    """One MLP, the members' layers side by side, whose output is their mean."""
     stacked, built = layers(parameters), []
     for depth, (weights, biases) in enumerate(stacked):
         if len(stacked) == 1:
@@ -239,3 +245,74 @@ def join(parameters: Parameters) -> nn.Sequential:
         linear.load_state_dict({"weight": weight, "bias": bias})
         built += [linear, nn.ReLU()]
     return nn.Sequential(*built[:-1])
+
+
+def fold_numbers(n_rows: int, seed: int) -> Int[NDArray, "n"]:
+    """The fold of each row."""
+    from sklearn.model_selection import KFold  # slow to import, and only needed here
+
+    numbers = np.empty(n_rows, np.int64)
+    for fold, (_, rows) in enumerate(KFold(N_FOLDS, shuffle=True, random_state=seed).split(numbers)):
+        numbers[rows] = fold
+    return numbers
+
+
+class Schedule(NamedTuple):
+    """How networks are trained: AdamW's rate and decay, and after how many epochs without progress they stop."""
+
+    rate: float = 2e-3
+    decay: float = 1e-2
+    batch: int = 128
+    epochs: int = 200
+    patience: int = 15
+
+
+def train_fold_networks(
+    fresh: Parameters,
+    inputs: Float[Tensor, "n f"],
+    targets: Float[Tensor, "n"],
+    folds: Int[Tensor, "n"],
+    losses_of: Callable[[Tensor, Tensor], Tensor],
+    *,
+    generator: torch.Generator,
+    schedule: Schedule,
+    blind: bool = False,
+) -> Parameters:
+    """Network f learns from the rows outside fold f, and is kept as it is when the loss on fold f is lowest.
+
+    A `blind` one is kept when the other networks' losses on their folds are lowest: the rows of fold f, which it
+    is to measure, then take no part in it, and look no better than new rows do. `losses_of` gives the losses (m, b)
+    of outputs (m, b, o) for targets (b,) or (m, b).
+    """
+    n_folds = len(next(iter(fresh.values())))
+    parameters = {name: tensor.clone().requires_grad_() for name, tensor in fresh.items()}
+    optimizer = torch.optim.AdamW(parameters.values(), lr=schedule.rate, weight_decay=schedule.decay)
+    rows = [(folds != fold).nonzero()[:, 0] for fold in range(n_folds)]
+    counts = torch.bincount(folds, minlength=n_folds)
+    judged = folds.argsort(stable=True).split(counts.tolist())
+    # Folds differ by a row at most: the shorter ones are filled up with any row, which does not count.
+    filled = torch.nn.utils.rnn.pad_sequence(list(judged), batch_first=True)
+    counted = torch.arange(filled.shape[1]) < counts[:, None]
+    size = min(len(some) for some in rows)
+    best = torch.full((n_folds,), torch.inf)
+    kept = {name: tensor.detach().clone() for name, tensor in parameters.items()}
+    waited = 0
+    for _ in range(min(schedule.epochs, MOST_EPOCHS)):
+        order = torch.stack([some[torch.randperm(len(some), generator=generator)[:size]] for some in rows])
+        for some in order.split(schedule.batch, dim=1):
+            optimizer.zero_grad()
+            losses_of(forward(parameters, inputs[some]), targets[some]).mean(1).sum().backward()
+            optimizer.step()
+        with torch.no_grad():
+            found = losses_of(forward(parameters, inputs[filled]), targets[filled])
+            losses = (found * counted).sum(1) / counts.clamp(min=1)
+        if blind:
+            losses = (losses.sum() - losses) / (n_folds - 1)
+        better = losses < best - 1e-4
+        best = torch.where(better, losses, best)
+        for name, tensor in parameters.items():
+            kept[name][better] = tensor.detach()[better]
+        waited = 0 if bool(better.any()) else waited + 1
+        if waited >= schedule.patience:
+            break
+    return kept

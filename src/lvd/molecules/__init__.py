@@ -1,4 +1,4 @@
-"""Graph networks on molecules; chemprop and RDKit load when they are needed."""
+"""Graph networks on molecules; chemprop and RDKit are imported on first use."""
 
 from typing import Any
 

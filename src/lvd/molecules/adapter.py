@@ -1,7 +1,7 @@
-"""All that lvd asks of chemprop's networks and features.
+"""Everything that lvd needs from chemprop's networks and features.
 
-chemprop's networks are described in JSON types and built again from such a description, so that a model can be
-saved without pickling.
+chemprop's networks are described in JSON types and rebuilt from that description, so a model can be saved
+without pickling.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from lvd.molecules.forward import Route
 from lvd.store.decoding import load_state
 
 VERSIONS = chemprop_version, rdkit_version
-"""Of what decides the features of a molecule."""
+"""The fields that determine a molecule's features."""
 MESSAGES, AGGREGATIONS, PREDICTORS = (
     {part.__name__: part for part in parts}
     for parts in (
@@ -45,26 +45,26 @@ MESSAGES, AGGREGATIONS, PREDICTORS = (
         (RegressionFFN, MveFFN, QuantileFFN, EvidentialFFN),
     )
 )
-"""The parts that a network may have, by name."""
+"""The supported parts of a network, by name."""
 OF_TRAINING = ("metrics.", "predictor.criterion.")
-"""Beginnings of names in a state dict that no prediction depends on."""
+"""Prefixes of state dict entries that do not affect predictions."""
 OTHERWISE_KNOWN = ("cls", "criterion", "task_weights", "threshold", "output_transform", "graph_transform")
-"""Settings of a part that are of training only, or not in JSON types and described in another way."""
+"""Settings of a part that only matter in training, or that are not JSON types and described separately."""
 ELSEWHERE = ("device", "dtype", "inplace")
-"""Arguments of constructors that no value depends on."""
+"""Constructor arguments that do not affect any value."""
 NO_CHANGE = [0, 0]
-"""The widths of a graph's transform that changes nothing."""
+"""The widths of an identity graph transform."""
 
 
 def graph_featurizer(name: str) -> SimpleMoleculeMolGraphFeaturizer:
-    """The featurizer of this name."""
+    """The featurizer with this name."""
     if name == "rigr":
         return SimpleMoleculeMolGraphFeaturizer(RIGRAtomFeaturizer(), RIGRBondFeaturizer())
     return SimpleMoleculeMolGraphFeaturizer(getattr(MultiHotAtomFeaturizer, name)())
 
 
 def find_featurizer(module: MPNN, names: tuple[str, ...]) -> str:
-    """The one among `names` whose features the network takes, judged by their numbers."""
+    """The one of `names` whose feature widths match the network's."""
     messages = module.message_passing.hparams
     for name in names:
         if graph_featurizer(name).shape == (messages["d_v"], messages["d_e"]):
@@ -78,11 +78,11 @@ def find_featurizer(module: MPNN, names: tuple[str, ...]) -> str:
 def new_mpnn(
     *, n_outputs: int, widths: tuple[int, int], hidden_size: int, depth: int, generator: torch.Generator
 ) -> MPNN:
-    """A network as chemprop 1 builds it, with Xavier-normal weights and zero biases from `generator`.
+    """A network built as in chemprop 1, with Xavier-normal weights and zero biases from `generator`.
 
     Directed bond messages, mean aggregation, and a feed-forward part with one hidden layer; ReLU throughout.
     """
-    with torch.random.fork_rng(devices=[]):  # chemprop's own initial weights, which are replaced below
+    with torch.random.fork_rng(devices=[]):  # chemprop's own initial weights, replaced below
         module = MPNN(
             BondMessagePassing(*widths, d_h=hidden_size, depth=depth),
             MeanAggregation(),
@@ -97,7 +97,7 @@ def new_mpnn(
 
 
 def find_route(module: MPNN) -> Route:
-    """Which parts of the forward pass can be ours, judged by the classes of chemprop's parts."""
+    """Which parts of the forward pass lvd can run itself, judged by the classes of chemprop's parts."""
     messages = module.message_passing
     return Route(
         divisor=_divisor(module.agg),
@@ -118,7 +118,7 @@ def _divisor(aggregation: Any) -> Literal["atoms"] | float | None:
 
 
 def check_usable(module: MPNN) -> None:
-    """Refuse networks that predict no numbers, or that need more than a molecule to do so."""
+    """Raise for networks that do not predict numbers or need more than one molecule per row."""
     if type(module) is not MPNN:
         raise InputError(f"a {type(module).__name__} is not supported; give a chemprop.models.MPNN")
     if type(module.message_passing) not in MESSAGES.values():
@@ -136,18 +136,18 @@ def check_usable(module: MPNN) -> None:
         or module.message_passing.W_d is not None
     ):
         raise InputError(
-            "the network takes extra descriptors beside the molecule, which is not supported; "
+            "the network takes extra descriptors besides the molecule, which is not supported; "
             "train one on the molecules alone"
         )
 
 
 def weights(module: MPNN) -> dict[str, Tensor]:
-    """All of the network's state that predictions depend on."""
+    """The part of the network's state that predictions depend on."""
     return {key: value for key, value in module.state_dict().items() if not key.startswith(OF_TRAINING)}
 
 
 def describe(module: MPNN) -> dict[str, Any]:
-    """How to build the network again, in JSON types; `weights` are the rest of it."""
+    """Describe the network's structure in JSON types; together with `weights` it is complete."""
     check_usable(module)
     transform = module.predictor.output_transform
     return {
@@ -161,12 +161,12 @@ def describe(module: MPNN) -> dict[str, Any]:
 
 
 def build(description: dict[str, Any], state: dict[str, Tensor]) -> MPNN:
-    """The network that `describe` described, with these weights."""
+    """Build the network from its description and weights."""
     messages, agg, predictor = (description[part] for part in ("message_passing", "agg", "predictor"))
     n_scaled = description["n_scaled"]
     transform = UnscaleTransform([0.0] * n_scaled, [1.0] * n_scaled) if n_scaled else None
-    graphs = _graph_transform(description.get("graph_scaled", NO_CHANGE))  # lvd 0.2.0 saved none
-    with torch.random.fork_rng(devices=[]):  # initial weights, which are replaced below
+    graphs = _graph_transform(description.get("graph_scaled", NO_CHANGE))  # lvd 0.2.0 did not save one
+    with torch.random.fork_rng(devices=[]):  # initial weights, replaced below
         module = MPNN(
             MESSAGES[messages["class"]](**_settings(messages), graph_transform=graphs),
             AGGREGATIONS[agg["class"]](**agg["settings"]),
@@ -198,7 +198,7 @@ def _settings(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def describe_activation(activation: Any) -> Any:
-    """The name as it is, or torch's class and the arguments that it was made with; its weights are not part."""
+    """The activation's name, or torch's class and constructor arguments; its weights are saved separately."""
     if not isinstance(activation, nn.Module):
         return str(activation)
     name = type(activation).__name__
@@ -211,7 +211,7 @@ def describe_activation(activation: Any) -> Any:
 
 
 def build_activation(description: Any) -> Any:
-    """What `describe_activation` described."""
+    """Build the activation from its description."""
     if isinstance(description, str):
         return description
     found = _activation_class(description["class"])
@@ -233,7 +233,7 @@ def _arguments(cls: type[nn.Module]) -> list[str]:
 
 
 def _scaled_widths(transform: Any) -> list[int]:
-    """How many features of atoms and of bonds a network scales before it passes messages; 0 for none."""
+    """How many atom and bond features a network scales before message passing; 0 for none."""
     if isinstance(transform, nn.Identity):
         return NO_CHANGE
     parts = (transform.V_transform, transform.E_transform)
@@ -248,9 +248,9 @@ def _graph_transform(widths: list[int]) -> GraphTransform | None:
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> tuple[MPNN, tuple[str, ...] | None]:
-    """A network from a file of chemprop's, ``.ckpt`` or ``.pt``, and the names of what it predicts, where known.
+    """Read a network from a chemprop ``.ckpt`` or ``.pt`` file, with the names of its targets if known.
 
-    Reading it can run code that is in the file.
+    Reading the file can run code in it.
     """
     content = torch.load(path, map_location="cpu", weights_only=False)
     if "atom_predictor" in content["hyper_parameters"]:

@@ -1,4 +1,4 @@
-"""Which known molecules are like a new one: Tanimoto similarity, Bemis-Murcko scaffolds, salts and mixtures."""
+"""Which known molecules resemble a new one: Tanimoto similarity, Bemis-Murcko scaffolds, salts and mixtures."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from lvd._typing import Bool, Float, Int, NDArray
 from lvd.molecules.smiles import CHUNK, atoms_in, parse_valid, write_canonical
 
 RADIUS, N_BITS = 2, 2048
-"""Of the Morgan fingerprints: what chemists call ECFP4."""
+"""Settings of the Morgan fingerprints, which chemists call ECFP4."""
 
 
 @dataclass(frozen=True)
 class MoleculeParts:
-    """Molecules as rows that are made of atoms."""
+    """Rows of molecules, seen as sets of atoms."""
 
     smiles: Sequence[str]
     parts_are: ClassVar[str] = "heavy atoms"
 
     def parts(self) -> list[list[str]]:
-        """The atoms of each but hydrogen."""
+        """The non-hydrogen atoms of each molecule."""
         return [atoms_in(one) for one in self.smiles]
 
 
 class KnownMolecules:
-    """Molecules to find the nearest of, by the Tanimoto similarity of their Morgan fingerprints.
+    """Nearest-neighbour search among molecules, by the Tanimoto similarity of their Morgan fingerprints.
 
     Examples
     --------
@@ -45,7 +45,7 @@ class KnownMolecules:
         self._fingerprints = _fingerprints(self.smiles)
 
     def nearest(self, smiles: Iterable[str]) -> tuple[Int[NDArray, "n"], Float[NDArray, "n"]]:
-        """The number of the most similar molecule, the first of several, and its similarity from 0 to 1."""
+        """The index of the most similar molecule, the first if tied, and its similarity from 0 to 1."""
         from rdkit.DataStructs import BulkTanimotoSimilarity
 
         strings = list(smiles)
@@ -66,7 +66,7 @@ def _fingerprints(smiles: Sequence[str]) -> list[Any]:
 
 
 def count_fingerprints(smiles: Iterable[str], n_counts: int = 256) -> Float[NDArray, "n c"]:
-    """How often each substructure of a Morgan fingerprint occurs in a molecule; `n_counts` numbers for each.
+    """Counts of each Morgan substructure per molecule, in `n_counts` columns.
 
     Examples
     --------
@@ -81,7 +81,7 @@ def count_fingerprints(smiles: Iterable[str], n_counts: int = 256) -> Float[NDAr
 
 
 def scaffolds(smiles: Iterable[str]) -> NDArray:
-    """The Bemis-Murcko scaffold of each molecule, rings and what links them; ``""`` where there is no ring.
+    """The Bemis-Murcko scaffold of each molecule, its rings and linkers; ``""`` if it has no ring.
 
     Examples
     --------
@@ -96,5 +96,5 @@ def scaffolds(smiles: Iterable[str]) -> NDArray:
 
 
 def of_several_parts(canonical: Iterable[str]) -> Bool[NDArray, "n"]:
-    """Which molecules are salts or mixtures: their canonical SMILES have several parts."""
+    """Which molecules are salts or mixtures, whose canonical SMILES have several parts."""
     return np.array(["." in string for string in canonical], dtype=bool)

@@ -1,4 +1,4 @@
-"""Drawings of molecules, for the page."""
+"""Drawings of molecules for the HTML report."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lvd._validation import InputError
 
 WIDE, HIGH = 180, 130
 LONGEST = 400
-"""A longer SMILES is a polymer or a protein, whose drawing nobody could read."""
+"""Longer SMILES are polymers or proteins, whose drawings are unreadable."""
 
 DEFAULT_STYLES = (
     "fill-rule:evenodd|stroke-linecap:butt|stroke-linejoin:miter|stroke-opacity:1|fill-opacity:1|"
@@ -18,9 +18,9 @@ DEFAULT_STYLES = (
 
 
 def draw_molecule(smiles: str) -> str | None:
-    """An SVG drawing made by RDKit; None for what it does not read as a molecule.
+    """An SVG drawing by RDKit; None if RDKit cannot read the molecule.
 
-    The text of the SMILES is not part of the drawing.
+    The SMILES text itself is not included.
     """
     try:
         from rdkit import Chem, rdBase
@@ -41,9 +41,9 @@ def draw_molecule(smiles: str) -> str | None:
 
 
 def compact_svg(svg: str) -> str:
-    """The same drawing in fewer bytes: no XML header, comments, classes and default styles, and one decimal.
+    """The same drawing in fewer bytes: without XML header, comments, classes and default styles, to one decimal.
 
-    Styles become attributes, which a page that forbids inline styles shows too; black is the colour of the text.
+    Styles become attributes, which also work on a page that forbids inline styles; black becomes the text colour.
     """
     svg = re.sub(
         r"<!--.*?-->|\s(?:class|xmlns:\w+|xml:space)='[^']*'", "", svg[svg.index("<svg") :], flags=re.DOTALL

@@ -1,4 +1,4 @@
-"""What a network is trained on, and how: rows, batches, learning rates."""
+"""Training data and schedule: rows, batches, learning rates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lvd.models.scaling import refuse_unknown
 def inner_split(
     n_rows: int, seed: int = 0, shares: tuple[float, float] = (0.8, 0.1)
 ) -> tuple[Int[NDArray, "a"], Int[NDArray, "b"], Int[NDArray, "c"]]:
-    """Positions to learn from, to choose the epoch by, and to leave alone, as chemprop 1 splits at random."""
+    """Indices to train on, to choose the epoch by, and to leave out, as chemprop 1 splits at random."""
     order = np.random.RandomState(seed).permutation(n_rows)
     first, second = int(shares[0] * n_rows), int((shares[0] + shares[1]) * n_rows)
     return order[:first], order[first:second], order[second:]
@@ -24,7 +24,7 @@ def inner_split(
 def batch_orders(
     rows: Int[NDArray, "n"], n_epochs: int, batch_size: int, seed: int, *, filler: int
 ) -> Int[NDArray, "steps b"]:
-    """The rows of every step: each epoch sees all of them once, its last batch filled up with `filler`."""
+    """The rows of every step: each epoch sees all rows once, with its last batch padded by `filler`."""
     rng = np.random.RandomState(seed)
     n_filled = -len(rows) % batch_size
     epochs = [np.append(rng.permutation(rows), np.full(n_filled, filler)) for _ in range(n_epochs)]
@@ -42,14 +42,14 @@ def learning_rates(
 
 
 def batch_capacity(sizes: Int[NDArray, "n 2"], orders: Int[NDArray, "steps b"]) -> tuple[int, int]:
-    """The atoms and bonds of the largest batch, and one dummy of each."""
+    """The number of atoms and bonds in the largest batch, plus one dummy of each."""
     largest = sizes[orders].sum(axis=1).max(axis=0) + 1
     return int(largest[0]), int(largest[1])
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Shape and training of a network; the defaults are those of chemprop 1, and of the paper."""
+    """Architecture and training of a network; defaults follow chemprop 1 and the paper."""
 
     hidden_size: int = 300
     depth: int = 3
@@ -61,7 +61,7 @@ class Recipe:
     final_rate: float = 1e-4
 
     def check(self) -> None:
-        """Refuse what cannot work."""
+        """Raise for settings that cannot work."""
         for name in ("hidden_size", "depth", "n_epochs", "batch_size"):
             check_positive(getattr(self, name), name, integer=True)
         for name in ("initial_rate", "peak_rate", "final_rate"):
@@ -74,15 +74,15 @@ class Recipe:
 
 @dataclass(frozen=True)
 class NetworkJob:
-    """One network to be trained.
+    """One network to train.
 
     Parameters
     ----------
-    targets : of all molecules; NaN where one is not known.
-    train, valid : positions of the molecules to learn from, and of those by which the best epoch is chosen.
-    loss : what it learns, and how its outputs are to be read.
+    targets : of all molecules; NaN for unknown ones.
+    train, valid : indices of the molecules to train on, and of those that choose the best epoch.
+    loss : the training loss, which also defines how the outputs are read.
     scale_target : standardise with the mean and standard deviation of the known training targets.
-    seed : of the initial weights and of the order of the rows.
+    seed : for the initial weights and the order of the rows.
     """
 
     targets: Float[NDArray, "n t"]
@@ -93,7 +93,7 @@ class NetworkJob:
     seed: int = 0
 
     def check(self, n_molecules: int) -> None:
-        """Refuse what cannot be trained on."""
+        """Raise for data that cannot be trained on."""
         if len(self.targets) != n_molecules:
             raise InputError(
                 f"targets must have a row for each of {n_molecules} molecules, got {len(self.targets)}"

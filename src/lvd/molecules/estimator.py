@@ -41,38 +41,38 @@ LEAST_EPOCHS, LEAST_BATCHES = 30, 1000
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class ChempropEstimator(EvaluatingRegressor, BaseEstimator):
-    """chemprop's message passing networks on SMILES, for one target or many, that also give a last hidden layer.
+    """chemprop's message passing networks on SMILES, for one or many targets, with their last hidden layer.
 
-    The prediction is the mean of a few networks, each from a start of its own, that learn quantiles of the targets:
-    the median predicts, and the outer ones tell how large errors are below and above it. A network, its features
-    and its training are those of chemprop 1 by default, with which the paper was made: directed bond messages of
-    `depth` steps, mean aggregation, one hidden layer after it, all of `hidden_size` ReLU units; Adam, with a
-    learning rate that rises over `warmup_epochs` and then falls exponentially; the epoch with the least validation
-    error is kept. The paper's own network is ``ChempropEstimator(n_members=1, loss=SquaredLoss())``. A target that
-    is not known is NaN, and does not count. On a GPU atoms are summed in no fixed order: there two trainings, and
-    the last digits of two predictions, may differ.
+    The prediction is the mean of a few networks with different initial weights, which learn quantiles of the
+    targets: the median predicts, the outer ones give the size of errors below and above it. Networks, features
+    and training follow chemprop 1 by default, as in the paper: directed bond messages of `depth` steps, mean
+    aggregation, one hidden layer after it, all of `hidden_size` ReLU units; Adam, with a learning rate that
+    rises over `warmup_epochs` and then decays exponentially; the epoch with the lowest validation error is
+    kept. The paper's own network is ``ChempropEstimator(n_members=1, loss=SquaredLoss())``. Unknown targets are
+    NaN and are ignored. On a GPU the order of summation over atoms is not fixed: two trainings, and the last
+    digits of two predictions, may differ.
 
     Parameters
     ----------
-    n_members : how many networks there are; the first one embeds, and is the one that there would be alone.
+    n_members : the number of networks; the first one provides the embedding, and is the same as if trained alone.
     hidden_size, depth : width of all layers, and steps of message passing.
-    n_epochs : length of training; by default 30, and more for small tables, so that there are 1000 batches.
+    n_epochs : length of training; by default 30, and more for small tables, to reach 1000 batches.
     batch_size : the last batch of an epoch may be smaller.
-    warmup_epochs, initial_rate, peak_rate, final_rate : of the learning rate.
-    validation_size : share of the rows that no network learns from; they choose the epoch, and where they are many
-        (from 1,000 that have the target) LVD's kernel learns from their errors.
+    warmup_epochs, initial_rate, peak_rate, final_rate : the learning rate schedule.
+    validation_size : share of rows that no network trains on; they choose the epoch, and if at least 1,000 of
+        them have the target LVD's kernel learns from their errors.
     scale_target : standardise every target with the training rows' mean and standard deviation.
-    loss : an object of ``lvd.models.losses``; :class:`lvd.models.losses.QuantilesLoss` by default.
-    atom_featurizer : chemprop's atom features, ``"v1"`` (133 wide, of chemprop 1), ``"v2"`` (72 wide, of
-        chemprop 2), ``"organic"`` or ``"rigr"``.
-    cache_features, n_jobs : keep the features of large tables in lvd's cache folder; processes that compute them,
-        -1 for one per core.
-    progress : show a bar while it trains, in a terminal only.
-    device, random_state : where to train, and the seed of weights, batches and validation rows.
+    loss : an object from ``lvd.models.losses``; :class:`lvd.models.losses.QuantilesLoss` by default.
+    atom_featurizer : chemprop's atom features, ``"v1"`` (133 wide, chemprop 1), ``"v2"`` (72 wide, chemprop 2),
+        ``"organic"`` or ``"rigr"``.
+    cache_features, n_jobs : cache the features of large tables in lvd's cache folder; the number of processes
+        that compute them, -1 for one per core.
+    progress : show a progress bar while training, in a terminal only.
+    device, random_state : where to train, and the seed for weights, batches and validation rows.
 
     Attributes
     ----------
-    held_out_rows_ : positions of the rows whose molecules no network has learned from.
+    held_out_rows_ : indices of the rows whose molecules no network was trained on.
 
     Examples
     --------
@@ -106,13 +106,13 @@ class ChempropEstimator(EvaluatingRegressor, BaseEstimator):
     random_state: RandomState = None
 
     def check(self, X: ArrayLike) -> Molecules:
-        """SMILES, from a list, an array or a column, as graphs; an error names rows that RDKit cannot read."""
+        """Convert SMILES, from a list, array or column, to graphs; an error names rows that RDKit cannot read."""
         return read_molecules(
             X, atom_featurizer=self.atom_featurizer, n_jobs=self.n_jobs, cache=self.cache_features
         )
 
     def same_case(self, X: Any) -> NDArray:
-        """Rows of the same molecule, however it is written, are one case."""
+        """Labels by molecule: rows with the same molecule, however it is written, are one case."""
         return row_digests(X)
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> ChempropEstimator:
@@ -137,9 +137,9 @@ class ChempropEstimator(EvaluatingRegressor, BaseEstimator):
         return self
 
     def evaluate(self, X: Any) -> Evaluation:
-        """Predictions (n, t), embeddings, and, with the default loss, the errors to expect.
+        """Predictions (n, t), embeddings and, with the default loss, the expected errors.
 
-        Of losses that predict otherwise, as those of quantiles at one level, the outputs (n, o) as they are.
+        For losses with other outputs, such as quantiles of one level, the outputs (n, o) unchanged.
         """
         check_is_fitted(self, "networks_")
         molecules = self.check(X)
@@ -150,31 +150,31 @@ class ChempropEstimator(EvaluatingRegressor, BaseEstimator):
 
     @property
     def rows_held_out(self) -> Int[NDArray, "v"]:
-        """Rows whose molecules no network has learned from."""
+        """Indices of rows whose molecules no network was trained on."""
         return self.held_out_rows_
 
     def lighter(self) -> ChempropEstimator:
-        """The same with a single network, untrained."""
+        """An untrained estimator with a single network."""
         return clone(self).set_params(n_members=1)
 
     def with_loss(self, loss: ElementLoss) -> ChempropEstimator:
-        """New networks of these settings that are trained by another loss."""
+        """An untrained estimator with another loss."""
         return clone(self).set_params(loss=loss)
 
     def ensemble(self, n_members: int) -> MoleculeStack:
-        """Networks of these settings, for deep ensembles."""
+        """Untrained networks with these settings, for deep ensembles."""
         return MoleculeStack(self, n_members)
 
     def train(self, molecules: Molecules, jobs: list[NetworkJob]) -> list[MoleculeNetwork]:
-        """The networks of some jobs, with a bar that moves with every epoch."""
+        """Train the networks of several jobs, with a progress bar over epochs."""
         recipe = self.recipe(len(jobs[0].train))
         with progress_bar("training the graph networks", recipe.n_epochs, shown=self.progress) as advance:
             return train_networks(molecules, jobs, recipe, device=self.device, on_epoch=lambda *_: advance())
 
     def split(self, targets: Float[NDArray, "n t"], seed: int) -> tuple[Int[NDArray, "a"], Int[NDArray, "b"]]:
-        """Row numbers to learn from, and to choose the epoch by.
+        """Row indices to train on, and to choose the epoch by.
 
-        A target that only rows of the second kind have is learned from one of these as well.
+        If only validation rows have a target, one of them is also trained on.
         """
         n_valid = max(1, round(self.validation_size * len(targets)))
         order, known = np.random.RandomState(seed).permutation(len(targets)), ~np.isnan(targets)
@@ -184,14 +184,14 @@ class ChempropEstimator(EvaluatingRegressor, BaseEstimator):
         return np.append(train, np.unique(also).astype(train.dtype)), valid
 
     def recipe(self, n_rows: int) -> Recipe:
-        """The settings of network and training on `n_rows` rows."""
+        """The network and training settings for `n_rows` rows."""
         settings = {f.name: getattr(self, f.name) for f in fields(Recipe)}
         if self.n_epochs is None:
             settings["n_epochs"] = max(LEAST_EPOCHS, math.ceil(LEAST_BATCHES * self.batch_size / n_rows))
         return Recipe(**settings)
 
     def check_parameters(self) -> None:
-        """Refuse parameters that cannot work."""
+        """Raise for parameters that cannot work."""
         self.recipe(n_rows=1).check()
         check_positive(self.n_members, "n_members", integer=True)
         check_choice(self.atom_featurizer, "atom_featurizer", ATOM_FEATURIZERS)
@@ -212,9 +212,9 @@ Result = TypeVar("Result")
 
 
 class MoleculeStack:
-    """Networks with the settings of `estimator`, trained side by side, each from weights of its own.
+    """Networks with the settings of `estimator`, trained together from different initial weights.
 
-    Each chooses its epoch by other rows that it does not learn from. All share one scale of the targets.
+    Each chooses its epoch on its own held-out rows. All share one scale of the targets.
     """
 
     def __init__(self, estimator: ChempropEstimator, n_members: int) -> None:
@@ -222,11 +222,11 @@ class MoleculeStack:
         self.n_members = n_members
 
     def check(self, X: ArrayLike) -> Molecules:
-        """SMILES as graphs."""
+        """Convert SMILES to graphs."""
         return self.estimator.check(X)
 
     def fit(self, X: Molecules, y: Float[NDArray, "n t"], *, seed: int) -> MoleculeStack:
-        """Train new networks by the normal log-likelihood."""
+        """Train new networks with the normal log-likelihood."""
         self.estimator.check_parameters()
         self.y_mean_, self.y_scale_ = mean_and_scale(y, self.estimator.scale_target)
         targets = self.scale_targets(y).numpy()
@@ -240,11 +240,12 @@ class MoleculeStack:
         return self
 
     def scale_targets(self, y: Float[NDArray, "n t"]) -> Float[Tensor, "n t"]:
-        """Standardised targets, in float64 as the networks' outputs are."""
+        """Standardised targets, in float64 like the networks' outputs."""
         return torch.as_tensor((y - self.y_mean_) / self.y_scale_)
 
     def map_outputs(self, function: Callable[[slice, Tensor], Result], X: Molecules) -> list[Result]:
-        """``function(rows, outputs)`` for chunks of rows, with every member's outputs (m, rows, o) in float64."""
+        """``function(rows, outputs)`` for each chunk of rows, with every member's outputs (m, rows, o) in
+        float64."""
         modules = [network.module for network in self.networks_]
         return [
             function(rows, torch.stack([run_all(module, X[rows])[0].double().cpu() for module in modules]))

@@ -1,4 +1,4 @@
-"""From SMILES to packed graphs: once per molecule, and in several processes when there are many."""
+"""From SMILES to packed graphs: once per molecule, and in several processes if there are many."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ CANONICAL = "canonical"
 
 
 def _cache_file(smiles: NDArray, atom_featurizer: str) -> Path:
-    """Where the graphs of these SMILES are kept; any file in this folder may be deleted at any time."""
+    """The cache file for the graphs of these SMILES; files in this folder may be deleted at any time."""
     made_of = [str(FORMAT), atom_featurizer, *chemprop_adapter().VERSIONS, *smiles]
     digest = hashlib.blake2b(json.dumps(made_of).encode(), digest_size=16).hexdigest()
     return cache_folder() / "molecules" / f"{digest}.safetensors"
 
 
 def read_cached(file: Path, n_molecules: int) -> tuple[NDArray, PackedMolecules] | None:
-    """Canonical SMILES and graphs; None when the file is not there, or is not what was written."""
+    """Canonical SMILES and graphs from the cache; None if the file is missing or damaged."""
     try:
         tensors = load_file(file)
         canonical = bytes(tensors.pop(CANONICAL).numpy()).decode().split("\n")
@@ -48,7 +48,7 @@ def read_cached(file: Path, n_molecules: int) -> tuple[NDArray, PackedMolecules]
 
 
 def _write_cached(file: Path, canonical: NDArray, packed: PackedMolecules) -> None:
-    """Keep them; where the folder cannot be written, a warning says so."""
+    """Write to the cache; warn if the folder is not writable."""
     letters = np.frombuffer("\n".join(canonical).encode(), np.uint8)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -63,19 +63,19 @@ def _write_cached(file: Path, canonical: NDArray, packed: PackedMolecules) -> No
 
 
 ATOM_FEATURIZERS = ("v1", "v2", "organic", "rigr")
-"""chemprop's sets of atom features; v1 is that of chemprop 1 and of the paper, v2 that of chemprop 2."""
+"""chemprop's sets of atom features; v1 is chemprop 1's and the paper's, v2 chemprop 2's."""
 CHUNK = 500
 MANY = 4000
-"""From this many molecules on, other processes and the disk are worth their cost."""
+"""The number of molecules from which parallel processes and the disk cache pay off."""
 
 
 def read_molecules(
     smiles: ArrayLike, *, atom_featurizer: str = "v1", n_jobs: int = -1, cache: bool = True
 ) -> Molecules:
-    """Parse SMILES and compute their graphs by chemprop's featurizers; molecules that have them stay as they are.
+    """Parse SMILES and compute their graphs with chemprop's featurizers; molecules with graphs are kept.
 
-    From some thousand molecules on this happens in `n_jobs` processes (-1: one per core), and with `cache` the
-    result is kept on disk, in the folder ``molecules`` of the cache folder.
+    From a few thousand molecules on this runs in `n_jobs` processes (-1: one per core), and with `cache` the
+    result is stored in the folder ``molecules`` of the cache folder.
 
     Examples
     --------
@@ -102,7 +102,7 @@ def read_molecules(
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some molecules' graphs, with kinds of its own; `invalid` are the positions of unreadable SMILES."""
+    """The graphs of some molecules, with their own kinds; `invalid` holds the indices of unreadable SMILES."""
 
     canonical: list[str]
     invalid: list[int]
@@ -114,7 +114,7 @@ class Chunk:
 
 
 def featurize_chunk(smiles: list[str], atom_featurizer: str) -> Chunk:
-    """The graphs of some molecules; runs in a process of its own."""
+    """The graphs of some molecules; runs in a worker process."""
     featurizer = chemprop_adapter().graph_featurizer(atom_featurizer)
     molecules = parse_smiles(smiles)
     valid = [molecule for molecule in molecules if molecule is not None]
@@ -135,7 +135,7 @@ def featurize_chunk(smiles: list[str], atom_featurizer: str) -> Chunk:
 
 
 def pack(chunks: Sequence[Chunk]) -> PackedMolecules:
-    """The chunks as one: kinds are numbered anew; dummies and the empty molecule are at the end."""
+    """Merge the chunks: kinds are renumbered, and dummies and the empty molecule come last."""
     atoms, atom_kinds = _merge([(chunk.atom_kinds, chunk.atoms) for chunk in chunks])
     kinds, bond_kinds = _merge([(chunk.bond_kinds, chunk.bonds[:, 0]) for chunk in chunks])
     ends = np.concatenate([chunk.bonds[:, 1:] for chunk in chunks])
@@ -167,7 +167,7 @@ def _featurize(strings: NDArray, atom_featurizer: str, n_jobs: int) -> tuple[NDA
 
 
 def _number_rows(matrices: Sequence[NDArray], width: int) -> tuple[Int[NDArray, "n"], Float[NDArray, "k w"]]:
-    """The number of each row among the distinct ones, over all matrices, and these, in single precision."""
+    """Each row's index among the distinct rows of all matrices, and these rows, in single precision."""
     numbers: dict[bytes, int] = {}
     rows = [row.tobytes() for matrix in matrices for row in matrix.astype(np.float32)]
     found = np.array([numbers.setdefault(row, len(numbers)) for row in rows], np.int64)
@@ -175,7 +175,7 @@ def _number_rows(matrices: Sequence[NDArray], width: int) -> tuple[Int[NDArray, 
 
 
 def _merge(parts: Sequence[tuple[NDArray, NDArray]]) -> tuple[Int[NDArray, "n"], Float[NDArray, "k w"]]:
-    """Kinds and numbers of several chunks as one."""
+    """Merge the kinds and indices of several chunks."""
     renumbered, kinds = _number_rows([own for own, _ in parts], parts[0][0].shape[1])
     firsts = np.cumsum([0, *(len(own) for own, _ in parts)])
     return np.concatenate(
@@ -188,6 +188,6 @@ def _with_zero_row(kinds: Float[NDArray, "k w"]) -> Float[Tensor, "k+1 w"]:
 
 
 def _offsets(counts: Int[NDArray, "n"]) -> Int[Tensor, "n+2"]:
-    """Where each molecule begins, and the empty one at the end."""
+    """Where each molecule begins, with the empty one last."""
     ends = counts.cumsum()
     return torch.from_numpy(np.concatenate([[0], ends, ends[-1:]]))

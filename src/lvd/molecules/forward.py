@@ -1,4 +1,4 @@
-"""A network's answer for a batch of graphs, by the weights and layers of chemprop's modules."""
+"""A network's output for a batch of graphs, from the weights and layers of chemprop's modules."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from lvd.molecules.packed import GraphBatch
 
 @dataclass(frozen=True)
 class Route:
-    """Which parts of a network's forward pass are ours.
+    """Which parts of a network's forward pass lvd runs itself.
 
     Parameters
     ----------
-    divisor : what a molecule's sum over atoms is divided by, ``"atoms"`` for their number. None for aggregations
-        that are no such sums: then chemprop's forward pass is run as it is, on batches without dummies.
-    bond_messages : the messages are plain ones along directed bonds, as :func:`pass_bond_messages` computes them.
+    divisor : the divisor of a molecule's sum over atoms, ``"atoms"`` for their number. None for aggregations of
+        another form: then chemprop's forward pass runs unchanged, on batches without dummies.
+    bond_messages : whether messages are plain ones along directed bonds, as :func:`pass_bond_messages` computes
+    them.
     """
 
     divisor: Literal["atoms"] | float | None
@@ -28,9 +29,9 @@ class Route:
 
 
 def fingerprints(module: Any, graphs: GraphBatch, route: Route) -> Float[Tensor, "b h"]:
-    """What enters the feed-forward part, as ``MPNN.fingerprint`` gives it.
+    """The input of the feed-forward part, as ``MPNN.fingerprint`` returns it.
 
-    chemprop's aggregations ask the device how many molecules there are; here that is known.
+    chemprop's aggregations query the device for the number of molecules; here it is known.
     """
     if route.divisor is None:
         return module.fingerprint(graphs)
@@ -43,10 +44,10 @@ def fingerprints(module: Any, graphs: GraphBatch, route: Route) -> Float[Tensor,
 
 
 def pass_bond_messages(messages: Any, graphs: GraphBatch) -> Float[Tensor, "a h"]:
-    """What chemprop's ``BondMessagePassing`` computes, from the same layers.
+    """Compute chemprop's ``BondMessagePassing`` from the same layers.
 
-    Rows are selected and added by operations whose gradients are each other. chemprop's own need a gradient that
-    sorts, and indices as wide as the hidden layer: on one core a step of training takes 1.4 times as long.
+    Rows are selected and added by operations that are each other's gradient. chemprop's own need a sort in the
+    gradient, and indices as wide as the hidden layer: on one core a training step takes 1.4 times as long.
     """
     source, target = graphs.edge_index
     initial = messages.W_i(torch.cat([graphs.V.index_select(0, source), graphs.E], dim=1))
@@ -63,9 +64,9 @@ def _sum_at(atoms: Tensor, hidden: Float[Tensor, "e h"], n_atoms: int) -> Float[
 
 
 def last_hidden(module: Any, fingerprint: Float[Tensor, "b h"]) -> Float[Tensor, "b e"]:
-    """The embedding: what enters the last linear layer, which is after the activation.
+    """The embedding: the input of the last linear layer, after the activation.
 
-    chemprop's ``encoding(i=-1)`` stops before it.
+    chemprop's ``encoding(i=-1)`` stops before the activation.
     """
     *blocks, last = module.predictor.ffn
     for block in blocks:
@@ -74,7 +75,7 @@ def last_hidden(module: Any, fingerprint: Float[Tensor, "b h"]) -> Float[Tensor,
 
 
 def predictions(module: Any, fingerprint: Float[Tensor, "b h"]) -> Float[Tensor, "b o"]:
-    """The network's outputs; of predictors that also give their uncertainty, the prediction alone."""
+    """The network's outputs; only the prediction for predictors that also output their uncertainty."""
     outputs: Tensor = module.predictor(fingerprint)
     return outputs[..., 0] if outputs.dim() == 3 else outputs
 

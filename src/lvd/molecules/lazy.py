@@ -1,4 +1,4 @@
-"""chemprop is an extra and slow to import: it is loaded when it is needed."""
+"""chemprop is an optional dependency and slow to import, so it is imported on first use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lvd.molecules.smiles import EXTRA
 
 
 def chemprop_adapter() -> ModuleType:
-    """The module of lvd that works with chemprop, or an error that says what to install."""
+    """Import lvd's chemprop adapter; the error says what to install."""
     try:
         from lvd.molecules import adapter
     except ModuleNotFoundError as error:

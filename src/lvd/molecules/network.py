@@ -38,7 +38,7 @@ def run_all(module: Any, molecules: Molecules) -> tuple[Float[Tensor, "n o"], Fl
 
 
 def to_evaluation(outputs: Float[Tensor, "n o"], embeddings: Float[Tensor, "n h"]) -> Evaluation:
-    """As float64 arrays; outputs that are no numbers are refused."""
+    """Convert outputs and embeddings to float64 arrays; raise if an output is not finite."""
     y_pred = outputs.double().cpu().numpy()
     if not np.isfinite(y_pred).all():
         row = int(np.argwhere(~np.isfinite(y_pred))[0, 0])
@@ -48,7 +48,7 @@ def to_evaluation(outputs: Float[Tensor, "n o"], embeddings: Float[Tensor, "n h"
 
 @dataclass(frozen=True)
 class MoleculeNetwork:
-    """A trained network; `validation` is what each epoch was judged by, and the best one was kept."""
+    """A trained network; `validation` holds the value that ranked each epoch, and the best epoch was kept."""
 
     module: Any
     loss: ElementLoss
@@ -59,7 +59,7 @@ class MoleculeNetwork:
     def evaluate(self, molecules: Molecules) -> Evaluation:
         """Outputs in the units of the targets, and embeddings.
 
-        The outputs are as the loss orders them: means; lower and upper quantiles; or means and variances.
+        The loss defines the order of outputs: means; lower and upper quantiles; or means and variances.
         """
         outputs, embeddings = run_all(self.module, molecules)
         mean, scale = (

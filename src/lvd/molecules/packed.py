@@ -1,7 +1,7 @@
 """Many molecular graphs as a few tensors, from which a batch is gathered by index.
 
-Atoms of the same features are one kind, and so are bonds: QM9's 1.2 million atoms are of some 40 kinds. An atom
-is stored as the number of its kind, which loses nothing and takes 4 bytes instead of 532.
+Atoms with equal features are one kind, and so are bonds: QM9's 1.2 million atoms have about 40 kinds. An atom
+is stored as the index of its kind, which is lossless and takes 4 bytes instead of 532.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from lvd.molecules.domain import MoleculeParts
 
 @dataclass(frozen=True)
 class PackedMolecules:
-    """The graphs of n molecules, and behind them an empty one, to which a dummy atom and a dummy bond belong.
+    """The graphs of n molecules, followed by an empty one that owns a dummy atom and a dummy bond.
 
     Parameters
     ----------
-    atom_kinds, bond_kinds : the distinct rows of features; the last one is zero, for the dummies.
+    atom_kinds, bond_kinds : the distinct feature rows; the last one is zero, for the dummies.
     atoms : the kind of every atom, molecule by molecule; the last one is the dummy.
     bonds : kind, source, target and reverse of every directed bond; the last three count within the molecule.
-    atom_offsets, bond_offsets : where each molecule begins, and, in the last place, where the last one ends.
+    atom_offsets, bond_offsets : where each molecule begins, and finally where the last one ends.
     """
 
     atom_kinds: Float[Tensor, "ka dv"]
@@ -47,8 +47,8 @@ class PackedMolecules:
         return PackedMolecules, tuple(self.tensors().values())  # without the copies on other devices
 
     def to(self, device: torch.device) -> PackedMolecules:
-        """The same on `device`; copied there once, and kept."""
-        device = torch.empty(0, device=device).device  # "cuda" is "cuda:0", or another that is current
+        """The same graphs on `device`; copied there once and cached."""
+        device = torch.empty(0, device=device).device  # "cuda" is "cuda:0", or whichever is current
         if device == self.atoms.device:
             return self
         if device not in self._elsewhere:
@@ -58,19 +58,19 @@ class PackedMolecules:
         return self._elsewhere[device]
 
     def tensors(self) -> dict[str, Tensor]:
-        """All there is, by name."""
+        """All tensors by name."""
         return {f.name: getattr(self, f.name) for f in fields(self) if not f.name.startswith("_")}
 
     def sizes(self) -> Int[NDArray, "m 2"]:
-        """Atoms and bonds of each molecule; of the empty one none."""
+        """The number of atoms and bonds of each molecule; 0 for the empty one."""
         return np.stack([np.diff(o.cpu().numpy()) for o in (self.atom_offsets, self.bond_offsets)], axis=1)
 
 
 @dataclass
 class GraphBatch:
-    """A batch as chemprop's modules read it, in place of their BatchMolGraph.
+    """A batch that chemprop's modules accept in place of their BatchMolGraph.
 
-    Positions beyond the last atom hold dummies, which belong to a molecule behind the last one.
+    Positions beyond the last atom hold dummies, which belong to an extra molecule at the end.
     """
 
     V: Float[Tensor, "a dv"]
@@ -85,11 +85,11 @@ class GraphBatch:
 
 
 def gather(packed: PackedMolecules, rows: Int[Tensor, "b"], n_atoms: int, n_bonds: int) -> GraphBatch:
-    """The molecules `rows` as one batch of `n_atoms` atoms and `n_bonds` bonds.
+    """Gather the molecules `rows` into one batch of `n_atoms` atoms and `n_bonds` bonds.
 
-    Either these are exactly as many as the molecules have, or at least one more of each, for the dummies. All
-    shapes follow from the arguments' shapes and the two numbers, and nothing waits for the device: so a step on
-    such a batch can be captured in a CUDA graph.
+    Both are either exactly what the molecules have, or at least one more of each, for the dummies. All shapes
+    follow from the arguments' shapes and the two numbers, and nothing waits for the device, so a step on such a
+    batch can be captured in a CUDA graph.
     """
     rows = torch.nn.functional.pad(rows, (0, 1), value=len(packed))
     atoms = _lay_out(packed.atom_offsets, rows, n_atoms, len(packed.atoms) - 1)
@@ -108,7 +108,7 @@ def gather(packed: PackedMolecules, rows: Int[Tensor, "b"], n_atoms: int, n_bond
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where in a batch each molecule starts, and what is at each position."""
+    """Where each molecule starts in a batch, and what each position holds."""
 
     counts: Int[Tensor, "c"]
     starts: Int[Tensor, "c"]
@@ -117,7 +117,7 @@ class _Layout:
 
 
 def _lay_out(offsets: Int[Tensor, "n"], rows: Int[Tensor, "c"], n_positions: int, dummy: int) -> _Layout:
-    """The atoms (or bonds) of the molecules `rows` side by side; the last of the rows is the empty molecule."""
+    """The atoms (or bonds) of the molecules `rows` in sequence; the last row is the empty molecule."""
     first = offsets.index_select(0, rows)
     counts = offsets.index_select(0, rows + 1) - first
     ends = counts.cumsum(0)
@@ -130,10 +130,10 @@ def _lay_out(offsets: Int[Tensor, "n"], rows: Int[Tensor, "c"], n_positions: int
 
 @dataclass(frozen=True)
 class Molecules:
-    """Rows of molecules; a part of them shares the packed graphs of the whole.
+    """Rows of molecules; a subset shares the packed graphs of the whole.
 
-    Iterating gives canonical SMILES: two rows are compared as molecules, however they are written. The graphs
-    are those of the SMILES as given, because chemprop's chirality features depend on the order of the atoms.
+    Iterating yields canonical SMILES, so rows compare as molecules, however they are written. The graphs are
+    those of the SMILES as given, because chemprop's chirality features depend on atom order.
     """
 
     smiles: NDArray
@@ -144,12 +144,12 @@ class Molecules:
     parts_are: ClassVar[str] = MoleculeParts.parts_are
 
     def parts(self) -> list[list[str]]:
-        """What each row is made of: its atoms but hydrogen."""
+        """The non-hydrogen atoms of each row."""
         return MoleculeParts(self.canonical.tolist()).parts()
 
     @property
     def shape(self) -> tuple[int]:
-        """One column."""
+        """The shape: one column."""
         return (len(self.rows),)
 
     def __len__(self) -> int:
@@ -159,7 +159,7 @@ class Molecules:
         return iter(self.canonical)
 
     def __getitem__(self, key: Any) -> Molecules:
-        if isinstance(key, tuple):  # scikit-learn takes rows as array[rows, ...]
+        if isinstance(key, tuple):  # scikit-learn indexes rows as array[rows, ...]
             (key,) = (part for part in key if part is not Ellipsis)
         return replace(
             self, smiles=self.smiles[key], canonical=self.canonical[key], rows=np.asarray(self.rows[key])

@@ -1,11 +1,10 @@
-"""One network in training, in steps of fixed shape that a GPU replays as a CUDA graph.
+"""Training one network in steps of fixed shape, which a GPU replays as a CUDA graph.
 
-A step takes its rows and its learning rate from tables on the device, by a counter on the device, and needs
-nothing from the host. On a GPU it is captured once and replayed; every network has a stream, a graph and a memory
-pool of its own, so that the small kernels of several networks run side by side. On the CPU the same step runs as
-it is.
+A step takes its rows and learning rate from tables on the device, using a counter on the device, and needs
+nothing from the host. On a GPU it is captured once and replayed; every network has its own stream, graph and
+memory pool, so that small kernels of several networks overlap. On the CPU the same step runs directly.
 
-Sums over atoms and bonds are added up in no fixed order on a GPU: two trainings agree up to rounding, which grows
+On a GPU the order of sums over atoms and bonds is not fixed: two trainings agree up to rounding, which grows
 with the steps. On the CPU the same seed gives the same bits.
 """
 
@@ -30,15 +29,15 @@ from lvd.molecules.network import MoleculeNetwork, run_all
 from lvd.molecules.packed import Molecules, gather
 
 FADING = 0.02
-"""How much less a step's losses count at each later step, where targets are weighed by their usual loss."""
+"""The decay per step of past losses, for losses that weight targets by their usual loss."""
 EAGER_STEPS = 3
-"""Steps that run as they are before the capture, so that the libraries are set up; they count as training."""
+"""Uncaptured steps that initialise the libraries before the capture; they count as training."""
 
 
 class TrainingRun:
-    """A network, its optimizer, the tables on the device that its steps read, and how far it has come.
+    """A network, its optimizer, the device tables that its steps read, and its progress.
 
-    The molecule behind the last one is empty and its targets unknown: it fills up the last batch of an epoch.
+    An empty molecule with unknown targets follows the last one and pads the last batch of an epoch.
     """
 
     def __init__(self, molecules: Molecules, job: NetworkJob, recipe: Recipe, device: torch.device) -> None:
@@ -56,7 +55,7 @@ class TrainingRun:
         self.y_mean, self.y_scale = known_mean_and_scale(job.targets[job.train], job.scale_target)
         scaled = np.pad((job.targets - self.y_mean) / self.y_scale, ((0, 1), (0, 0)), constant_values=np.nan)
         if job.scale_target:
-            # A target of one value is known without learning, and would only disturb the others.
+            # A constant target is known without learning, and would only disturb the others.
             constant = constant_targets(job.targets[job.train])
             self.y_scale, scaled[:, constant] = np.where(constant, 0.0, self.y_scale), np.nan
         module = chemprop_adapter().new_mpnn(
@@ -94,7 +93,7 @@ class TrainingRun:
             self._stream.wait_stream(torch.cuda.current_stream(device))
 
     def advance(self) -> None:
-        """One step; on a GPU it is only started."""
+        """Run one step; on a GPU it is only launched."""
         with self._on_stream():
             if self._stream is None or self._n_eager < EAGER_STEPS:
                 self._take_step()
@@ -107,7 +106,7 @@ class TrainingRun:
             self._graph.replay()
 
     def start_validation(self) -> Float[Tensor, ""]:
-        """The value that the epoch is judged by; on a GPU it may not be computed yet."""
+        """Start computing the epoch's validation value; on a GPU it may not be ready yet."""
         with self._on_stream(), torch.no_grad():
             outputs, _ = run_all(self.module, self.valid)
             known = self.known[self.valid_positions]
@@ -116,7 +115,7 @@ class TrainingRun:
             return self.loss.summary(means, means.new_tensor(self.y_scale))
 
     def finish_validation(self, pending: Float[Tensor, ""]) -> float:
-        """Wait for the value; the weights of the best epoch are kept."""
+        """Wait for the value, and keep the weights if the epoch is the best so far."""
         with self._on_stream():
             value = float(pending)
             if value < self._best_value:
@@ -126,7 +125,7 @@ class TrainingRun:
         return value
 
     def finish(self) -> MoleculeNetwork:
-        """The network with the weights of its best epoch."""
+        """Return the network with the weights of its best epoch."""
         if not self.best:
             raise InputError(
                 f"training diverged: after the epochs the validation errors were {self.validation}; lower "
@@ -142,7 +141,7 @@ class TrainingRun:
         )
 
     def _take_step(self) -> None:
-        """Gather a batch, take the gradient, move the weights, and count; nothing waits for the device."""
+        """Gather a batch, take the gradient, update weights and counter; nothing waits for the device."""
         molecules = self.orders.index_select(0, self._step)[0]
         self._rate.copy_(self.rates.index_select(0, self._step)[0])
         graphs = gather(self.packed, self.rows.index_select(0, molecules), *self.capacity)
@@ -155,7 +154,7 @@ class TrainingRun:
         self._step += 1
 
     def _usual_losses(self, means: Float[Tensor, "t"], seen: Float[Tensor, "t"]) -> Float[Tensor, "t"]:
-        """The targets' mean losses in the last steps, this one included; older ones fade."""
+        """The targets' mean losses over recent steps, including this one, with exponential decay."""
         self._recent.mul_(1.0 - FADING).add_(torch.stack([means * seen, seen]))
         losses, times = self._recent
         return losses / times.clamp(min=FADING**2)
@@ -172,7 +171,7 @@ def train_networks(
     device: str | torch.device = "auto",
     on_epoch: Callable[[int, list[float]], None] | None = None,
 ) -> list[MoleculeNetwork]:
-    """Train all networks side by side; each is what it would be if trained alone.
+    """Train all networks concurrently; each ends up as if trained alone.
 
     `on_epoch` is called after every epoch with its number and the validation value of each network.
     """

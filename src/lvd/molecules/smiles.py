@@ -1,4 +1,4 @@
-"""SMILES columns: reading them, which rows RDKit accepts, and which rows are the same molecule."""
+"""SMILES columns: parsing them, which rows RDKit accepts, and which rows are the same molecule."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from lvd._validation import InputError
 EXTRA = "install it with pip install 'lvd[molecules]'"
 NAMED_ROWS = 5
 MAX_LENGTH = 10_000
-"""Longer SMILES are refused unread: RDKit's time grows with the square of the number of atoms, and more."""
+"""Longer SMILES are rejected unread: RDKit's time grows at least quadratically with the number of atoms."""
 CHUNK = 1000
-"""So many molecules are held at a time where only their validity is of interest."""
+"""How many molecules to hold at a time when only their validity matters."""
 
 
 def as_smiles(X: ArrayLike) -> NDArray:
-    """`X`, a list, an array or one column of a frame, as an object array of strings (n,)."""
+    """Convert `X`, a list, an array or one column of a frame, to an object array of strings (n,)."""
     if isinstance(X, str):
         raise InputError(
             f"X must be a list or a column of SMILES, got the one string {X!r}; put it in a list"
@@ -44,7 +44,7 @@ def as_smiles(X: ArrayLike) -> NDArray:
 
 
 def parse_smiles(smiles: Iterable[str]) -> list[Any]:
-    """RDKit's molecule of each string; None for one that it refuses, is too long, or has no atom in it."""
+    """RDKit's molecule of each string; None if RDKit rejects it, it is too long, or it has no atoms."""
     try:
         from rdkit import Chem, rdBase
     except ModuleNotFoundError:
@@ -58,11 +58,11 @@ ATOM = re.compile(
     r"\[\d*(?P<inside>[A-Z][a-z]?|se|si|as|te|[bcnops]|\*)[^\]+-]*(?P<charge>[+-]+\d*)?[^\]]*\]"
     r"|(?P<outside>Br|Cl|[BCNOPSFI]|[bcnops]|\*)"
 )
-"""An atom of a SMILES, in brackets or not."""
+"""An atom in a SMILES, with or without brackets."""
 
 
 def atoms_in(smiles: str) -> list[str]:
-    """The atoms of a SMILES that are not hydrogen: elements, with their charge if there is one.
+    """The non-hydrogen atoms of a SMILES: elements, with their charge if any.
 
     Examples
     --------
@@ -75,14 +75,14 @@ def atoms_in(smiles: str) -> list[str]:
 
 
 def write_canonical(molecule: Any) -> str:
-    """RDKit's canonical string; the same molecule gives the same string."""
+    """RDKit's canonical string; equal molecules give equal strings."""
     from rdkit import Chem
 
     return str(Chem.MolToSmiles(molecule))
 
 
 def refuse_invalid(smiles: Sequence[str], invalid: Sequence[int]) -> None:
-    """An error that names the positions `invalid` as rows, counting from 1; none when there are none."""
+    """Raise an error that names the `invalid` indices as rows, counted from 1, if there are any."""
     if len(invalid):
         named = ", ".join(f"{position + 1} ({smiles[position][:60]})" for position in invalid[:NAMED_ROWS])
         raise InputError(
@@ -92,7 +92,7 @@ def refuse_invalid(smiles: Sequence[str], invalid: Sequence[int]) -> None:
 
 
 def note_long(smiles: Iterable[str]) -> str:
-    """What is added to a refusal of these where one is too long."""
+    """A note for the error message if one of these SMILES is too long."""
     return (
         f" (SMILES of more than {MAX_LENGTH:,} characters are not read)"
         if max(map(len, smiles)) > MAX_LENGTH
@@ -101,7 +101,7 @@ def note_long(smiles: Iterable[str]) -> str:
 
 
 def parse_valid(smiles: Iterable[str]) -> list[Any]:
-    """RDKit's molecule of each string; an error names those that have none."""
+    """RDKit's molecule of each string; the error names strings without one."""
     strings = list(smiles)
     molecules = parse_smiles(strings)
     refuse_invalid(strings, [position for position, molecule in enumerate(molecules) if molecule is None])
@@ -109,12 +109,12 @@ def parse_valid(smiles: Iterable[str]) -> list[Any]:
 
 
 def canonical_smiles(smiles: Iterable[str]) -> list[str]:
-    """RDKit's canonical string of each molecule; the same molecule gives the same string."""
+    """RDKit's canonical string of each molecule; equal molecules give equal strings."""
     return [write_canonical(molecule) for molecule in parse_valid(smiles)]
 
 
 def valid_smiles(smiles: Iterable[Any]) -> Bool[NDArray, "n"]:
-    """Which rows hold a molecule that RDKit accepts; the others can be dropped, and counted.
+    """Which rows hold a molecule that RDKit accepts.
 
     Examples
     --------
@@ -128,6 +128,6 @@ def valid_smiles(smiles: Iterable[Any]) -> Bool[NDArray, "n"]:
 
 
 def occurs_once(labels: Sequence[str]) -> Bool[NDArray, "n"]:
-    """Whether each label occurs in one row only."""
+    """Whether each label occurs in only one row."""
     counts = Counter(labels)
     return np.array([counts[label] == 1 for label in labels], dtype=bool)

@@ -1,4 +1,4 @@
-"""Networks that chemprop has trained, used as they are."""
+"""Trained chemprop networks, used as they are."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from lvd.molecules.network import run_all, to_evaluation
 from lvd.molecules.packed import Molecules
 
 MOLECULE_SETTINGS = ("keep-h", "add-h", "ignore-stereo", "reorder-atoms")
-"""Settings of chemprop's command that change the graphs of molecules, and that no checkpoint records."""
+"""Settings of the chemprop command that change the graphs of molecules and that no checkpoint records."""
 
 
 @dataclass(eq=False, repr=False)
 class TrainedMPNN(Model, BaseEstimator):
-    """A trained ``chemprop.models.MPNN`` for regression; it is left untouched, and stays on its device.
+    """A trained ``chemprop.models.MPNN`` for regression; it is not modified and stays on its device.
 
-    The embedding is the last hidden layer of the feed-forward part, after its activation. Networks with mean, sum
-    or norm aggregation run on packed batches by lvd's own sums; others by chemprop's forward pass as it is. Of a
-    network that also predicts its uncertainty, the prediction is used.
+    The embedding is the last hidden layer of the feed-forward part, after its activation. Networks with mean,
+    sum or norm aggregation run on packed batches with lvd's own sums; others use chemprop's forward pass. If a
+    network also outputs its uncertainty, only the prediction is used.
 
     Parameters
     ----------
     module : the network.
-    atom_featurizer : the atom features it was trained on; ``"auto"`` finds them by their number.
-    target_names : what it predicts, column by column, where that is known.
+    atom_featurizer : the atom features it was trained on; ``"auto"`` infers them from their number.
+    target_names : the targets' names, by column, if known.
     cache_features, n_jobs : as in :class:`ChempropEstimator`.
     """
 
@@ -49,7 +49,7 @@ class TrainedMPNN(Model, BaseEstimator):
     n_jobs: int = -1
 
     def check(self, X: ArrayLike) -> Molecules:
-        """SMILES, from a list, an array or a column, as graphs; an error names rows that RDKit cannot read."""
+        """Convert SMILES, from a list, array or column, to graphs; an error names rows that RDKit cannot read."""
         adapter = chemprop_adapter()
         adapter.check_usable(self.module)
         fitting = adapter.find_featurizer(self.module, ATOM_FEATURIZERS)
@@ -61,11 +61,11 @@ class TrainedMPNN(Model, BaseEstimator):
         return read_molecules(X, atom_featurizer=fitting, n_jobs=self.n_jobs, cache=self.cache_features)
 
     def same_case(self, X: Any) -> NDArray:
-        """Rows of the same molecule, however it is written, are one case."""
+        """Labels by molecule: rows with the same molecule, however it is written, are one case."""
         return row_digests(X)
 
     def fit(self, X: Any, y: Float[NDArray, "n t"]) -> TrainedMPNN:
-        """Nothing to train; the network must predict as many columns as `y` has."""
+        """Check the number of targets; there is nothing to train."""
         if self.module.n_tasks != y.shape[1]:
             raise InputError(
                 f"the network predicts {self.module.n_tasks} target(s), but y has {y.shape[1]} column(s)"
@@ -78,7 +78,7 @@ class TrainedMPNN(Model, BaseEstimator):
 
 
 def trained_mpnn(estimator: Any, *, prefit: bool) -> TrainedMPNN:
-    """The model of a chemprop network, which must come trained."""
+    """The model of a chemprop network, which must already be trained."""
     if not isinstance(estimator, chemprop_adapter().MPNN):
         raise InputError(
             f"of chemprop's classes, lvd takes a trained MPNN, got {type(estimator).__name__}; to train one, "
@@ -86,16 +86,16 @@ def trained_mpnn(estimator: Any, *, prefit: bool) -> TrainedMPNN:
         )
     if not prefit:
         raise InputError(
-            "a chemprop MPNN must come trained, with prefit=True; to train one, give a ChempropEstimator"
+            "a chemprop MPNN must already be trained, with prefit=True; to train one, give a ChempropEstimator"
         )
     return TrainedMPNN(estimator)
 
 
 def read_trusted_checkpoint(path: str | os.PathLike[str]) -> TrainedMPNN:
-    """A network from a file that chemprop has written, ``.ckpt`` or ``.pt``, to be used with ``prefit=True``.
+    """Read a network from a chemprop ``.ckpt`` or ``.pt`` file, for use with ``prefit=True``.
 
-    Such a file can run any code when it is read: read none that you do not trust as you trust a program. Models
-    that lvd itself has saved are safe, and are read by :func:`lvd.load`.
+    Reading such a file can run any code: only read files that you would trust as a program. Models saved by lvd
+    itself are safe, and are read by :func:`lvd.load`.
     """
     try:
         module, names = chemprop_adapter().read_checkpoint(path)
@@ -110,9 +110,9 @@ def read_trusted_checkpoint(path: str | os.PathLike[str]) -> TrainedMPNN:
 
 
 def refuse_other_graphs(checkpoint: Path) -> None:
-    """Refuse settings of chemprop, in a file beside the checkpoint, that change how molecules become graphs.
+    """Raise for chemprop settings, in a file next to the checkpoint, that change how molecules become graphs.
 
-    Without such a file nobody can tell, which is a warning.
+    Warn if there is no such file, since the settings are then unknown.
     """
     beside = (folder / "config.toml" for folder in checkpoint.absolute().parents[:3])
     files = [file for file in beside if file.is_file()]

@@ -1,17 +1,17 @@
-"""A method as a graph of standard ONNX operators, which runs without lvd."""
+"""Export a method as a graph of standard ONNX operators, which runs without lvd."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 MOST_ROWS = 20_000
-"""So many calibration rows enter a graph by default."""
+"""The default number of calibration rows in a graph."""
 
 
 class ExportedGraph(NamedTuple):
-    """What was written: the file's size in bytes, the version of the standard operators, how many calibration rows
-    are in the graph and how many there are, the names of what goes in and comes out; and of columns of categories,
-    by their numbers, the levels: in X the place of a level stands for it, and -1 for any other."""
+    """What was written: the file size in bytes, the version of the standard operators, how many of the
+    calibration rows are in the graph, the names of inputs and outputs; and for categorical columns, by index,
+    the levels: in X a level is encoded by its index, and any other by -1."""
 
     n_bytes: int
     opset: int

@@ -1,4 +1,4 @@
-"""Categories of frames in the graph: levels are numbers there, by which what is made of them is looked up."""
+"""Categories of frames in the graph: levels are integers there, which index what is derived from them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lvd.onnx.graph import DOUBLE, INTEGER, Node
 
 
 def of_level(X: Node, number: int, values: Mapping[str, Any], other: Any) -> Node:
-    """What belongs to the level that each row has in a column (n, k); `other` to any that has no value."""
+    """The table entry of each row's level in a column (n, k); `other` for levels without one."""
     levels = X.graph.levels[number]
     code = X.columns([number])
     is_level = (code >= 0.0) & (code < float(len(levels)))
@@ -22,7 +22,7 @@ def of_level(X: Node, number: int, values: Mapping[str, Any], other: Any) -> Nod
 
 
 def code_columns(coding: InputCoding, X: Node) -> Node:
-    """:meth:`InputCoding.with_gaps`: numbers, flags of missing ones, and 0 and 1 for frequent levels."""
+    """:meth:`InputCoding.with_gaps` in the graph: numbers, flags for missing ones, and 0/1 for frequent levels."""
     if not coding.categorical and not any(coding.gaps):
         return X
     parts = []

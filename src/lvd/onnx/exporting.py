@@ -13,7 +13,7 @@ from lvd._files import atomic_path, refusing
 from lvd._typing import Float, NDArray
 from lvd._validation import InputError, Parameter, check_positive, percent_name
 from lvd.calibration import CalibrationWarning, GlobalConformal, LocalConformal
-from lvd.engine.sums import wanted_weight
+from lvd.engine.quantiles import wanted_weight
 from lvd.kernels import MahalanobisKernel
 from lvd.models.coding import NEW_LEVEL
 from lvd.onnx import MOST_ROWS, ExportedGraph
@@ -33,9 +33,10 @@ def write_graph(
     targets: Sequence[str] | None = None,
     level_groups: Sequence[Sequence[int]] = (),
 ) -> ExportedGraph:
-    """Write the graph of a :class:`ConformalMethod` at these levels; `targets` name the outputs of several.
+    """Write the graph of a :class:`ConformalMethod` at these levels; `targets` name the outputs if there are
+    several.
 
-    Rows with nothing but zeros in the columns of one of the `level_groups` are unknown.
+    Rows with only zeros in the columns of one of the `level_groups` are unknown.
     """
     if max_rows is not None:
         check_positive(max_rows, "max_rows", integer=True)
@@ -65,7 +66,7 @@ def write_graph(
 
 
 class _Found(NamedTuple):
-    """Nodes of each target, (n, 1) or for the ends (n, l), and which rows are known, if that is told."""
+    """Nodes for each target, (n, 1) or for the ends (n, l), and which rows are known, if decided."""
 
     y_pred: list[Node]
     ends: list[tuple[Node, Node]]
@@ -74,7 +75,7 @@ class _Found(NamedTuple):
 
 
 def _without_marks(method: Any, X: Node) -> tuple[Node, list[Node]]:
-    """The rows without :data:`NEW_LEVEL`, where their features may have it, and which of them had it."""
+    """The rows with :data:`NEW_LEVEL` cleared, if their features may have it, and which rows had it."""
     places = vars(method).get("level_places_")
     if places is None or not len(places):
         return X, []
@@ -86,7 +87,7 @@ def _without_marks(method: Any, X: Node) -> tuple[Node, list[Node]]:
 def _outputs(
     method: Any, X: Node, new: Sequence[Node], levels: Float[NDArray, "l"], max_rows: int | None
 ) -> tuple[_Found, int]:
-    """All there is to know of the rows, of which `new` ones are unknown, and how many calibration rows it holds."""
+    """Everything computed for the rows, with `new` ones unknown, and how many calibration rows the graph holds."""
     outputs = run_model(method.model_, X)
     measured = measure(method.score_, outputs, X, method.kernels_, method.n_targets_)
     known = None if method.support_ is None else known_rows(method.support_, outputs, X)
@@ -113,8 +114,8 @@ def _radii(  # noqa: PLR0917
     levels: Float[NDArray, "l"],
     max_rows: int | None,
 ) -> tuple[list[Node], Node | None, int]:
-    """The radii (n, l) of the columns of scores that the levels ask for, the effective number of rows, and how many
-    rows these are made of."""
+    """The radii (n, l) of the score columns that the levels need, the effective sample size, and the number of
+    calibration rows in the graph."""
     plans = [method.score_.plan(level) for level in levels.tolist()]
     columns, at = plans[0].columns, np.array([plan.level for plan in plans])
     if type(calibrator) is GlobalConformal:
@@ -144,7 +145,7 @@ def _radii(  # noqa: PLR0917
 
 
 def _checked(calibrator: Any) -> Any:
-    """The settings of a local calibration, if a graph can have it."""
+    """The settings of a local calibration, checked to be exportable."""
     if type(calibrator) is not LocalConformal or type(calibrator._settings.kernel) is not MahalanobisKernel:
         raise InputError(
             "kernels and calibrations of your own cannot be exported to ONNX; fit with lvd's MahalanobisKernel"
@@ -161,10 +162,11 @@ def _checked(calibrator: Any) -> Any:
 def worst_rows(
     points: Float[NDArray, "m k"], scores: Float[NDArray, "m"], n_kept: int
 ) -> tuple[Float[NDArray, "r k"], Float[NDArray, "r"]]:
-    """The rows with the largest scores, of rows in the order of theirs; no quantile becomes smaller by it.
+    """The rows with the largest scores, from sorted rows; dropping the others never lowers a quantile.
 
-    Let F(s) be the weight of rows that score at most s, T that of all, D that of those left out, and l the level.
-    Each s that is left is at least their scores, and ``F(s) - D >= l (T - D + 1)`` implies ``F(s) >= l (T + 1)``.
+    Let F(s) be the weight of rows with scores up to s, T the total weight, D the weight dropped, and l the
+    level. Every kept score s is at least the dropped ones, and ``F(s) - D >= l (T - D + 1)`` implies
+    ``F(s) >= l (T + 1)``.
     """
     n_left = len(scores) - n_kept
     if n_left:
@@ -179,7 +181,7 @@ def worst_rows(
 
 
 def _named(found: _Found, levels: Float[NDArray, "l"], names: Sequence[str]) -> dict[str, Node]:
-    """The outputs by their names, each a column."""
+    """The outputs by name, one column each."""
     columns: dict[str, Node] = {}
     for target, suffix in enumerate(names):
         columns[f"y_pred{suffix}"] = found.y_pred[target]

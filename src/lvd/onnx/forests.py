@@ -1,4 +1,4 @@
-"""Trees in the graph: those of lvd, scikit-learn and LightGBM as one operator each."""
+"""Trees in the graph: those of lvd, scikit-learn and LightGBM, as one operator each."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from lvd.onnx.graph import DOUBLE, SINGLE, TREES, Node
 
 
 class FlatTrees(NamedTuple):
-    """Trees with k values in each leaf, as in :class:`TreeEnsemble`: the nodes of one tree are together, its root
-    first.
+    """Trees with k values per leaf, as in :class:`TreeEnsemble`: each tree's nodes are contiguous, its root first.
 
-    Rows in `single` precision are rounded to float32 before they are compared, as some libraries do; of logarithms
+    In `single` precision, rows are rounded to float32 before comparison, as some libraries do; with logarithms,
     the sum of all trees is the exponent.
     """
 
@@ -32,7 +31,7 @@ class FlatTrees(NamedTuple):
     leaves: Bool[NDArray, "m"]
     values: Float[NDArray, "m k"]
     categories: Mapping[int, NDArray] = MappingProxyType({})
-    """The categories that go left, at the nodes that cut them."""
+    """The categories that go left at each categorical split."""
     single: bool = False
     logarithms: bool = False
 
@@ -40,8 +39,8 @@ class FlatTrees(NamedTuple):
 def predict_trees(rows: Node, trees: FlatTrees, *, exact: bool = True) -> Node:
     """The sums of leaves (n, k).
 
-    The operator's sums leave it in float32. `exact` ones are carried in two parts: multiples of a power of two so
-    large that float32 holds all their sums, and what is left of each leaf.
+    The operator returns its sums in float32. `exact` sums are computed in two parts: multiples of a power of
+    two large enough for float32 to hold all their sums, and each leaf's remainder.
     """
     if not len(trees.roots):
         return rows.graph.column_of(0.0, rows) + trees.baseline[None]
@@ -62,7 +61,7 @@ def predict_trees(rows: Node, trees: FlatTrees, *, exact: bool = True) -> Node:
 
 
 def _sum_leaves(rows: Node, trees: FlatTrees, values: Float[NDArray, "m k"]) -> Node:
-    """The operator, with a chain of equalities for each cut of categories."""
+    """Apply the operator, with a chain of equality tests for each categorical split."""
     graph, n_nodes = rows.graph, len(trees.leaves)
     tree = np.searchsorted(trees.roots, np.arange(n_nodes), side="right") - 1
     own = np.arange(n_nodes) - trees.roots[tree]
@@ -102,12 +101,12 @@ def _sum_leaves(rows: Node, trees: FlatTrees, values: Float[NDArray, "m k"]) -> 
 
 
 def _chain_categories(columns: dict[str, list[Any]], trees: FlatTrees) -> None:
-    """Replace each cut of categories by nodes that ask for one of them after the other."""
+    """Replace each categorical split by nodes that test one category after the other."""
     sizes = np.bincount(columns["treeids"])
     for node, lefts in trees.categories.items():
         tree, number = columns["treeids"][node], columns["nodeids"][node]
         yes, no = columns["truenodeids"][node], columns["falsenodeids"][node]
-        asked = [*lefts.tolist()] or [-2.0]  # no row has that
+        asked = [*lefts.tolist()] or [-2.0]  # a value that no row has
         numbers = [number, *range(sizes[tree], sizes[tree] + len(asked) - 1)]
         sizes[tree] += len(asked) - 1
         for place, (own, category) in enumerate(zip(numbers, asked, strict=True)):
@@ -129,7 +128,7 @@ def _chain_categories(columns: dict[str, list[Any]], trees: FlatTrees) -> None:
 
 
 def of_ensembles(ensembles: Sequence[TreeEnsemble]) -> Iterator[FlatTrees]:
-    """Those of lvd's own boosted trees, one for each target."""
+    """The trees of lvd's own boosted ensembles, one per target."""
     for one in ensembles:
         lefts = {}
         if one.cuts is not None and one.lefts is not None:
@@ -150,7 +149,7 @@ def of_ensembles(ensembles: Sequence[TreeEnsemble]) -> Iterator[FlatTrees]:
 
 
 def of_quantiles(trees: Any) -> FlatTrees:
-    """Those of :class:`lvd.scores.quantile_trees.QuantileTrees`."""
+    """The trees of :class:`lvd.scores.quantile_trees.QuantileTrees`."""
     leaves = trees.left == np.arange(len(trees.left))
     return FlatTrees(
         trees.baseline,
@@ -166,19 +165,19 @@ def of_quantiles(trees: Any) -> FlatTrees:
 
 
 def of_histograms(model: Any) -> FlatTrees:
-    """Those of scikit-learn's HistGradientBoostingRegressor."""
+    """The trees of scikit-learn's HistGradientBoostingRegressor."""
     (trees,) = of_ensembles([TreeEnsemble.of(model)])
     return trees._replace(logarithms=model.loss in {"poisson", "gamma"})
 
 
 def of_forest(model: Any) -> FlatTrees:
-    """Those of scikit-learn's forests and single trees: the mean of the trees."""
+    """The trees of scikit-learn's forests and single trees, which are averaged."""
     trees = getattr(model, "estimators_", [model])
     return _of_sklearn([one.tree_ for one in trees], 1.0 / len(trees), 0.0)
 
 
 def of_boosting(model: Any) -> FlatTrees:
-    """Those of scikit-learn's GradientBoostingRegressor."""
+    """The trees of scikit-learn's GradientBoostingRegressor."""
     start = 0.0 if model.init_ == "zero" else getattr(model.init_, "constant_", None)
     if start is None:
         raise InputError(
@@ -210,7 +209,7 @@ def _of_sklearn(trees: Sequence[Any], factor: float, baseline: Any) -> FlatTrees
 
 
 def of_lightgbm(model: Any) -> FlatTrees:
-    """Those of an LGBMRegressor or a Booster of LightGBM."""
+    """The trees of an LGBMRegressor or a LightGBM Booster."""
     dump = getattr(model, "booster_", model).dump_model()
     objective = str(dump.get("objective", "")).split()
     plain = {"regression", "regression_l1", "huber", "fair", "quantile", "mape"}
@@ -253,7 +252,7 @@ def of_lightgbm(model: Any) -> FlatTrees:
 
 
 def _flatten(tree: dict[str, Any], nodes: list[dict[str, Any]]) -> int:
-    """Append a tree's nodes, the parent first; the number of its root."""
+    """Append a tree's nodes, parents first; return its root's index."""
     if "leaf_coeff" in tree or tree.get("missing_type") == "Zero":
         raise InputError(
             "LightGBM with linear_tree or zero_as_missing cannot be exported to ONNX; train without them"
@@ -267,7 +266,7 @@ def _flatten(tree: dict[str, Any], nodes: list[dict[str, Any]]) -> int:
 
 
 def _missing_left(node: dict[str, Any]) -> bool:
-    """Where NaN goes: as 0 does, if no number was missing in training."""
+    """Whether NaN goes left: where 0 goes, if no number was missing in training."""
     if node["decision_type"] == "==":
         return False
     return bool(node["default_left"] if node["missing_type"] == "NaN" else node["threshold"] >= 0.0)

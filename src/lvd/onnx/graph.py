@@ -1,4 +1,4 @@
-"""A graph of standard ONNX operators, written as numpy writes formulas."""
+"""A graph of standard ONNX operators, written like numpy formulas."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from lvd._typing import NDArray
 from lvd._validation import MissingExtraError
 
 OPSET, TREE_OPSET, FORMAT = 18, 3, 9
-"""The versions of the standard operators, of those for trees (ai.onnx.ml), and of the file format."""
+"""The versions of the standard operators, of the tree operators (ai.onnx.ml), and of the file format."""
 TREES = "ai.onnx.ml"
 DOUBLE, SINGLE, INTEGER, FLAG = (np.dtype(one) for one in (np.float64, np.float32, np.int64, np.bool_))
 
 
 def onnx_library() -> Any:
-    """The package onnx, which is loaded when a graph is written."""
+    """Import onnx, which is only needed to write a graph."""
     try:
         import onnx
     except ModuleNotFoundError:
@@ -29,22 +29,20 @@ def onnx_library() -> Any:
 
 
 class Graph:
-    """Collects nodes and constants, of which equal ones are stored once."""
+    """Collects nodes and constants, storing equal constants once."""
 
     def __init__(self) -> None:
         self.onnx = onnx_library()
         self.nodes: list[Any] = []
         self.constants: dict[Any, Any] = {}
-        self.levels: dict[
-            int, tuple[str, ...]
-        ] = {}  # of columns of X that are no numbers, which stand for them
+        self.levels: dict[int, tuple[str, ...]] = {}  # stand in for the non-numeric columns of X
 
     def input(self, name: str, dtype: np.dtype[Any] = DOUBLE) -> Node:
-        """What comes from outside."""
+        """A graph input."""
         return Node(self, name, dtype)
 
     def constant(self, value: Any, dtype: np.dtype[Any]) -> Node:
-        """Numbers that are part of the graph."""
+        """A constant of the graph."""
         array = np.asarray(value, dtype=dtype, order="C")
         key = (array.tobytes(), array.shape, array.dtype.str)
         if key not in self.constants:
@@ -60,9 +58,9 @@ class Graph:
         unused: Sequence[str] = (),
         **attributes: Any,
     ) -> Node:
-        """One operator; plain numbers are of the type of the first node, and so is the result by default.
+        """Apply one operator; plain numbers take the type of the first node, and so does the result by default.
 
-        `unused` are endings for the names of results that nobody reads."""
+        `unused` holds name suffixes for results that nothing reads."""
         first = next(one for one in operands if isinstance(one, Node))
         given = [one if isinstance(one, Node) else self.constant(one, first.dtype) for one in operands]
         name = f"n{len(self.nodes)}"
@@ -74,18 +72,18 @@ class Graph:
         return Node(self, name, dtype or first.dtype)
 
     def column_of(self, value: float, rows: Node) -> Node:
-        """The same number for each of the rows."""
+        """The same number for every row."""
         return rows.columns([0]).is_nan().cast(DOUBLE) * 0.0 + value
 
     def amend(self, answer: Node, doubtful: Node, again: Callable[[Callable[[Node], Node]], Node]) -> Node:
-        """The answer, in which rows that are `doubtful` (n, 1) are computed again: `again` is given what picks
-        these of a node's rows."""
+        """The answer with its `doubtful` rows (n, 1) recomputed: `again` gets a function that selects these
+        rows of a node."""
         places = doubtful.shaped(-1).then("NonZero").shaped(-1, 1)
         found = again(lambda node: node.then("GatherND", places))
         return answer.then("ScatterND", places, found)
 
     def join(self, parts: Sequence[Node]) -> Node:
-        """Columns side by side."""
+        """Concatenate columns."""
         return parts[0] if len(parts) == 1 else self.apply("Concat", *parts, axis=1)
 
     def model(
@@ -96,7 +94,7 @@ class Graph:
         text: str,
         facts: Mapping[str, str],
     ) -> Any:
-        """The whole model, checked: nodes and shapes by the names that inputs and outputs have for the user."""
+        """The complete, checked model: nodes and shapes under the user's names for inputs and outputs."""
         helper = self.onnx.helper
         for name, (node, _) in outputs.items():
             self.nodes.append(helper.make_node("Identity", [node.name], [name], name=name))
@@ -126,9 +124,9 @@ class Graph:
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """The result of an operator, rows first; plain numbers on the other side of a formula are constants."""
+    """The result of an operator, rows first; plain numbers in formulas become constants."""
 
-    __array_ufunc__: ClassVar[None] = None  # numpy leaves formulas with nodes to them
+    __array_ufunc__: ClassVar[None] = None  # makes numpy leave formulas with nodes to Node
 
     graph: Graph
     name: str
@@ -181,56 +179,56 @@ class Node:
         return self.then("Not")
 
     def then(self, operator: str, *others: Any, **attributes: Any) -> Node:
-        """Another operator on this result."""
+        """Apply another operator to this result."""
         return self.graph.apply(operator, self, *others, **attributes)
 
     def equals(self, other: Any) -> Node:
-        """Where both are the same."""
+        """Whether both are equal, elementwise."""
         return self._and("Equal", other, flag=True)
 
     def is_nan(self) -> Node:
-        """Where there is no number."""
+        """Whether each value is NaN."""
         return self.then("IsNaN", dtype=FLAG)
 
     def where(self, yes: Any, no: Any) -> Node:
-        """`yes` where this is true, else `no`; one of them is a node."""
+        """`yes` where this is true, else `no`; at least one of them is a node."""
         dtype = next(one.dtype for one in (yes, no) if isinstance(one, Node))
         pair = [one if isinstance(one, Node) else self.graph.constant(one, dtype) for one in (yes, no)]
         return self.graph.apply("Where", self, *pair, dtype=dtype)
 
     def cast(self, dtype: np.dtype[Any]) -> Node:
-        """The same in another type."""
+        """Convert to another type."""
         if dtype == self.dtype:
             return self
         to = self.graph.onnx.helper.np_dtype_to_tensor_dtype(dtype)
         return self.graph.apply("Cast", self, dtype=dtype, to=to)
 
     def at_least(self, other: Any) -> Node:
-        """The larger of both."""
+        """The elementwise maximum of both."""
         return self._and("Max", other)
 
     def at_most(self, other: Any) -> Node:
-        """The smaller of both."""
+        """The elementwise minimum of both."""
         return self._and("Min", other)
 
     def within(self, bound: float) -> Node:
-        """No further from 0 than the bound."""
+        """Clip to ``[-bound, bound]``."""
         return self.then("Clip", -bound, bound)
 
     def reduce(self, how: str, axis: int = 1, *, keep: bool = True) -> Node:
-        """``Sum``, ``SumSquare``, ``Max``... along an axis."""
+        """Reduce along an axis by ``Sum``, ``SumSquare``, ``Max``..."""
         return self.graph.apply(
             f"Reduce{how}", self, self.graph.constant([axis], INTEGER), keepdims=int(keep)
         )
 
     def shaped(self, *shape: int) -> Node:
-        """In another shape; 0 keeps a dimension, and -1 is what is left."""
+        """Reshape; 0 keeps a dimension, and -1 is inferred."""
         return self.graph.apply("Reshape", self, self.graph.constant(shape, INTEGER))
 
     def columns(self, indices: NDArray | Sequence[int]) -> Node:
-        """Some of the columns, in this order."""
+        """Select columns, in this order."""
         return self.graph.apply("Gather", self, self.graph.constant(indices, INTEGER), axis=1)
 
     def looked_up(self, table: NDArray) -> Node:
-        """The entries of a table at these places, a node of whole numbers."""
+        """The entries of a table at these indices, an integer node."""
         return self.graph.apply("Gather", self.graph.constant(table, table.dtype), self, axis=0)

@@ -15,7 +15,7 @@ from lvd.support.rule import FAR, FAR_EMBEDDED, FAR_INPUTS, PARTS, Neighborhood,
 
 
 def known_rows(support: Any, outputs: Outputs, X: Node) -> Node:
-    """Which rows (n, 1) are known, as :meth:`TrainingSupport.check` tells it."""
+    """Which rows (n, 1) are known, by the rules of :meth:`TrainingSupport.check`."""
     levels = {number: set(own) for number, own in enumerate(getattr(support, "levels_", ())) if own}
     if (
         type(support) is not TrainingSupport
@@ -42,14 +42,14 @@ def _near_training_rows(support: TrainingSupport, outputs: Outputs) -> Node:
 
 
 def _in_training_units(space: Neighborhood, rows: Node) -> Node:
-    """Rows in units of the training rows, in float32."""
+    """The rows in units of the training rows, in float32."""
     return ((rows - space.mean) / space.scale).within(1e18).cast(SINGLE)
 
 
 def _near(space: Neighborhood, placed: Node, times: float) -> Node:
-    """Whether the nearest training row is within so many times the limit; few of them answer for most rows.
+    """Whether the nearest training row is within a multiple of the limit; a few training rows settle most rows.
 
-    In float32, around the training rows' centre, where squares lose few digits.
+    Computed in float32 around the training rows' centre, where squares lose few digits.
     """
     if space.limit == 0.0:
         return placed.equals(space.rows[:1]).cast(SINGLE).reduce("Min") > 0.5
@@ -68,7 +68,7 @@ def _near(space: Neighborhood, placed: Node, times: float) -> Node:
 
 
 def _in_range(ranges: Ranges, placed: Node) -> Node:
-    """No column further outside its range than there is room; not at all outside a range of one value."""
+    """Whether no column exceeds its range by more than the allowed margin, and constant columns not at all."""
     width = ranges.highest.astype(np.float64) - ranges.lowest
     over = (ranges.lowest - placed).at_least(placed - ranges.highest)
     room = np.where(width > 0.0, ranges.room * width, 0.0)

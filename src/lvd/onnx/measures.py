@@ -1,4 +1,4 @@
-"""Scores in the graph: what errors are measured by at each row, and the ends of intervals from radii."""
+"""Scores in the graph: the units of errors at each row, and interval ends from radii."""
 
 from __future__ import annotations
 
@@ -21,25 +21,17 @@ from lvd.scores import (
     ScaledResidual,
     SignedResidual,
 )
+from lvd.scores.distributional import FARTHEST, MIDDLE, TAIL, ErrorShape, NetworkQuantiles
+from lvd.scores.quantile_trees import CARRIED, GRID, BoostedQuantiles
 from lvd.scores.residuals import ERROR_OFFSET
-from lvd.scores.scales import BoostedScale, KernelScale, NetworkScale
-from lvd.scores.shapes import (
-    CARRIED,
-    FARTHEST,
-    GRID,
-    MIDDLE,
-    TAIL,
-    BoostedQuantiles,
-    ErrorShape,
-    NetworkQuantiles,
-)
+from lvd.scores.scaled import BoostedScale, KernelScale, NetworkScale
 
 SCORES_OF_GRAPHS = "'distributional', 'scaled', 'absolute', 'normalized' or 'signed'"
 
 
 @dataclass(frozen=True, eq=False)
 class MeasuredTarget:
-    """A target's predictions (n, 1), what errors are measured by, and the quantiles of errors in these units."""
+    """A target's predictions (n, 1), the units of its errors, and the quantiles of errors in these units."""
 
     y_pred: Node
     unit: Node | None = None
@@ -47,7 +39,7 @@ class MeasuredTarget:
     signed: bool = False
 
     def ends(self, radii: Sequence[Node]) -> tuple[Node, Node]:
-        """The lower and the upper ends (n, l) for radii (n, l) of the score's columns."""
+        """The lower and upper ends (n, l) for radii (n, l) of the score's columns."""
         if self.signed:
             below, above = -radii[0], radii[1]
             empty = below > above
@@ -65,7 +57,7 @@ class MeasuredTarget:
 def measure(
     score: Any, outputs: Outputs, X: Node, kernels: Sequence[Any], n_targets: int
 ) -> list[MeasuredTarget]:
-    """A fitted score bound to the rows, target by target."""
+    """Bind a fitted score to the rows, for each target."""
     kind, columns = type(score), split_columns(outputs.y_pred, n_targets)
     if kind in (AbsoluteResidual, SignedResidual):
         return [MeasuredTarget(one, signed=kind is SignedResidual) for one in columns]
@@ -95,7 +87,7 @@ def measure(
 def _expected_error(
     score: ScaledResidual, target: int, features: Node, embeddings: Node, kernel: Any
 ) -> Node:
-    """The scale of each row (n, 1), as :class:`ScaledResidual` has it."""
+    """The scale of each row (n, 1), as in :class:`ScaledResidual`."""
     graph, typical, found = features.graph, score.typical_[target], score.scales_[target]
     if not found:
         return graph.column_of(typical, features)
@@ -128,7 +120,7 @@ def _network_scale(scale: NetworkScale, features: Node) -> Node:
 
 
 def _quantiles(shape: ErrorShape, features: Node) -> Node:
-    """The quantiles (n, k) of errors in their units, as :class:`ErrorShape` has them."""
+    """The quantiles (n, k) of scaled errors, as in :class:`ErrorShape`."""
     graph = features.graph
     known = sum(
         weight * vars(shape)[f"{name}_"]
@@ -161,7 +153,7 @@ def _last_axis(node: Node, places: Any) -> Node:
 
 
 def _kept_apart(quantiles: Node, least: float) -> Node:
-    """As :func:`lvd.scores.shapes.kept_apart`: maxima up from the median and minima down from it."""
+    """:func:`lvd.scores.distributional.kept_apart`: running maxima up from the median, minima down from it."""
     graph, places = quantiles.graph, np.arange(len(GRID))
     count = graph.constant([len(GRID)], INTEGER)
     ordered = quantiles.then("TopK", count, axis=1, largest=0, sorted=1, unused=["i"])
@@ -175,12 +167,12 @@ def _kept_apart(quantiles: Node, least: float) -> Node:
 
 
 def split_columns(node: Node, n: int) -> list[Node]:
-    """Each column on its own."""
+    """Split into single columns."""
     return [node] if n == 1 else [node.columns([place]) for place in range(n)]
 
 
 def errors_at(depth: Node, quantiles: Node) -> tuple[Node, Node]:
-    """Both z of these depths, as :func:`lvd.scores.shapes.error_at` has them."""
+    """Both z at these depths, as in :func:`lvd.scores.distributional.error_at`."""
     last, outer = len(GRID) - 1, float(np.log2(2.0 * GRID[0]))
     graph = depth.graph
     tail = (depth.at_most(-outer) * -float(np.log(2.0))).then("Exp") * 0.5

@@ -16,7 +16,7 @@ from lvd.onnx.graph import DOUBLE, SINGLE, Node
 
 
 def softplus(x: Node) -> Node:
-    """``log(1 + e^x)``, which stays a number for large x."""
+    """``log(1 + e^x)``, without overflow for large x."""
     return x.at_least(0.0) + ((-x.then("Abs")).then("Exp") + 1.0).then("Log")
 
 
@@ -52,7 +52,7 @@ def _gelu(x: Node, layer: Any) -> Node:
     if layer.approximate == "tanh":
         inner = (x + x * x * x * 0.044715) * float(np.sqrt(2.0 / np.pi))
         return x * 0.5 * (inner.then("Tanh") + 1.0)
-    # The operator knows float32 alone on most machines.
+    # On most machines the operator only supports float32.
     error = (x * float(np.sqrt(0.5))).cast(SINGLE).then("Erf").cast(x.dtype)
     return x * 0.5 * (error + 1.0)
 
@@ -71,7 +71,7 @@ LAYERS: dict[type[nn.Module], Callable[[Node, Any], Node]] = {
     nn.LayerNorm: _layer_norm,
     **dict.fromkeys((nn.Dropout, nn.Identity, nn.Flatten), lambda x, _: x),
 }
-"""What can be exported; in evaluation a Dropout does nothing."""
+"""The layers that can be exported; in evaluation mode Dropout does nothing."""
 
 
 def network_outputs(net: NetRegressor, X: Node) -> tuple[Node, Node]:
@@ -99,7 +99,7 @@ def network_outputs(net: NetRegressor, X: Node) -> tuple[Node, Node]:
 
 
 def _one_by_one(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
-    """The layers of a Sequential one after the other, by their full names."""
+    """The layers of a Sequential in order, by their full names."""
     if type(module) is not nn.Sequential:
         yield name, module
         return
@@ -108,7 +108,7 @@ def _one_by_one(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]
 
 
 def run_stack(parameters: Parameters, inputs: Node) -> Node:
-    """The outputs (m, n, o) of all members of a stack of networks, in the precision of the inputs."""
+    """The outputs (m, n, o) of all members of a stack of networks, in the inputs' precision."""
     hidden = inputs
     for depth, (weight, bias) in enumerate(layers(parameters)):
         hidden = hidden.at_least(0.0) if depth else hidden
@@ -122,11 +122,11 @@ NODE_OF_ACTIVATION: Mapping[str, Callable[[Node], Node]] = {
     "tanh": lambda x: x.then("Tanh"),
     "relu": lambda x: x.at_least(0.0),
 }
-"""Of scikit-learn's MLPRegressor."""
+"""The output activations of scikit-learn's MLPRegressor."""
 
 
 def run_sklearn_mlp(mlp: Any, inputs: Node) -> tuple[Node, Node]:
-    """Predictions of a fitted MLPRegressor, and what enters its output layer."""
+    """Predictions of a fitted MLPRegressor, and the input of its output layer."""
     hidden = entered = inputs
     for depth, (weights, bias) in enumerate(zip(mlp.coefs_, mlp.intercepts_, strict=True)):
         entered = hidden

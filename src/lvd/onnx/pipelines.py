@@ -1,4 +1,4 @@
-"""The steps of scikit-learn's Pipelines in the graph, before their last one."""
+"""The steps of scikit-learn Pipelines in the graph, except the last."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import numpy as np
 from lvd._typing import Bool, NDArray
 from lvd._validation import InputError
 from lvd.models.coding import is_missing
-from lvd.models.kinds import is_pipeline
+from lvd.models.model import is_pipeline
 from lvd.onnx.categories import of_level
 from lvd.onnx.graph import DOUBLE, Node
 
 
 def steps_of(fitted: Any) -> list[Any]:
-    """The steps of a Pipeline; any other estimator alone."""
+    """The steps of a Pipeline, or the single estimator."""
     return [step for _, step in fitted.steps] if is_pipeline(fitted) else [fitted]
 
 
 def transform_rows(step: Any, rows: Node) -> Node:
-    """What a step gives."""
+    """The output of a step."""
     kind = type(step).__name__
     if is_pipeline(step):
         for one in steps_of(step):
@@ -38,7 +38,7 @@ def transform_rows(step: Any, rows: Node) -> Node:
 
 
 def _of_numbers(step: Any, kind: str, rows: Node) -> Node | None:
-    """What a step makes of columns of numbers; None of one that is not known."""
+    """A step's output for numeric columns; None for unknown steps."""
     if kind == "SimpleImputer" and not step.add_indicator and _fills_all(step):
         return rows.is_nan().where(np.asarray(step.statistics_, np.float64)[None], rows)
     if kind == "MinMaxScaler" and not step.clip:
@@ -69,7 +69,7 @@ def refusal(what: str) -> InputError:
 
 
 def text_levels(fitted: Any) -> dict[int, set[str]]:
-    """The levels of the columns of text that a ColumnTransformer codes first in a Pipeline, "" for missing."""
+    """The levels of the text columns that a Pipeline's first ColumnTransformer codes, "" for missing."""
     found: dict[int, set[str]] = {}
     first = steps_of(fitted)[0]
     for transformer, numbers in _parts(first) if type(first).__name__ == "ColumnTransformer" else ():
@@ -81,7 +81,7 @@ def text_levels(fitted: Any) -> dict[int, set[str]]:
 
 
 def _parts(transformer: Any) -> Iterator[tuple[Any, list[int]]]:
-    """The fitted transformers of a ColumnTransformer, and the numbers of their columns."""
+    """The fitted transformers of a ColumnTransformer, with their column indices."""
     places = transformer._transformer_to_input_indices
     for name, one, _ in transformer.transformers_:
         if len(places[name]) and not (isinstance(one, str) and one == "drop"):
@@ -89,7 +89,7 @@ def _parts(transformer: Any) -> Iterator[tuple[Any, list[int]]]:
 
 
 def _columns(transformer: Any, X: Node, numbers: list[int]) -> Node:
-    """What becomes of some of the columns: of text, or of numbers."""
+    """The transformation of some columns, text or numeric."""
     if not set(numbers) & set(X.graph.levels):
         return transform_rows(transformer, X.columns(numbers))
     filled: dict[int, str] = {}
@@ -117,7 +117,7 @@ def _hot_texts(X: Node, number: int, known: NDArray, kept: Bool[NDArray, "l"], m
 
 
 def _hot_categories(encoder: Any) -> Iterator[tuple[NDArray, Bool[NDArray, "l"]]]:
-    """The categories of each column, and which of them have a column of their own."""
+    """The categories of each column, and which of them get a column of their own."""
     if encoder._infrequent_enabled:
         raise refusal("Pipeline with a OneHotEncoder of infrequent categories")
     for number, known in enumerate(encoder.categories_):
@@ -132,6 +132,6 @@ def _level_text(value: Any) -> str:
 
 
 def _fills_all(imputer: Any) -> bool:
-    """Whether NaN is what is missing, and each column has a number to put there."""
+    """Whether the step treats NaN as missing and has a fill value for every column."""
     marks_nan = isinstance(imputer.missing_values, float) and np.isnan(imputer.missing_values)
     return bool(marks_nan and not np.isnan(np.asarray(imputer.statistics_, np.float64)).any())

@@ -1,4 +1,4 @@
-"""Base models in the graph: what they predict and embed."""
+"""Base models in the graph: their predictions and embeddings."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from lvd.models.adapters import SklearnModel
 from lvd.models.boosted import TreesRegressor
 from lvd.models.candidates import FilledModel
 from lvd.models.coding import InputCoding
-from lvd.models.kinds import is_of
-from lvd.models.model import Fitted
+from lvd.models.model import Fitted, is_of
 from lvd.models.regressor import NetRegressor
 from lvd.onnx.categories import code_columns, level_means, level_numbers
 from lvd.onnx.forests import (
@@ -31,8 +30,8 @@ from lvd.onnx.pipelines import refusal, steps_of, text_levels, transform_rows
 
 
 class Outputs(NamedTuple):
-    """A model's :class:`Evaluation` as nodes; `inputs` are the rows with numbers in place of what is missing, None
-    where scales and support see the embeddings in their place, as of frames that an estimator reads itself."""
+    """A model's :class:`Evaluation` as nodes; `inputs` are the rows with missing numbers filled in, None if
+    scales and support use the embeddings instead, as for frames that an estimator reads itself."""
 
     y_pred: Node
     embeddings: Node
@@ -40,7 +39,7 @@ class Outputs(NamedTuple):
 
 
 def known_levels(method: Any) -> dict[int, tuple[str, ...]]:
-    """For each column that is no number the levels that the model or the support rule tells apart, sorted."""
+    """For each non-numeric column, the sorted levels that the model or the support rule distinguishes."""
     model = method.model_.model if type(method.model_) is Fitted else method.model_
     coding, found = vars(model).get("coding_"), dict[int, set[str]]()
     if type(model) is SklearnModel:
@@ -59,7 +58,7 @@ def known_levels(method: Any) -> dict[int, tuple[str, ...]]:
 
 
 def run_model(model: Any, X: Node) -> Outputs:
-    """What :meth:`Model.evaluate` gives for a matrix of numbers."""
+    """The output of :meth:`Model.evaluate` for a numeric matrix."""
     if type(model) is Fitted:
         model = model.model
     if type(model) not in MODELS:
@@ -108,7 +107,7 @@ def _dense(coding: InputCoding) -> InputCoding:
 
 
 def _filled(coding: InputCoding, numbers: Node) -> Node:
-    if not coding.means:  # of a sparse matrix, in which nothing is missing
+    if not coding.means:  # for a sparse matrix, in which nothing is missing
         return numbers
     parts = zip(coding.means, coding.gaps, coding.levels, strict=True)
     means = [[0.0] * len(levels) if mean is None else [mean, *[0.0] * gap] for mean, gap, levels in parts]
@@ -120,7 +119,7 @@ def _mean_where_missing(X: Node, means: Any) -> Node:
 
 
 def undo_hot_columns(X: Node, blocks: Sequence[tuple[int, int]], n_columns: int) -> Node:
-    """The categories of runs of one-hot columns, NaN where none is 1, and then all other columns."""
+    """The categories of runs of one-hot columns, NaN where none is 1, followed by all other columns."""
     if not blocks:
         return X
     codes, places = [], np.arange(n_columns)
@@ -188,4 +187,4 @@ MODELS: dict[type[Any], Callable[[Any, Node], Outputs]] = {
     FilledModel: _filled_model,
     SklearnModel: _sklearn,
 }
-"""By exact type: a class derived from one may do anything else."""
+"""Keyed by exact type: a derived class may do anything else."""

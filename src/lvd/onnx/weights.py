@@ -1,4 +1,4 @@
-"""The kernel's part of the graph: coordinates, adaptive bandwidths, and quantiles under local weights."""
+"""The kernel in the graph: coordinates, adaptive bandwidths, and quantiles under local weights."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 
 from lvd._typing import Float, NDArray
-from lvd.engine.sums import GRID
+from lvd.engine.quantiles import GRID
 from lvd.onnx.graph import DOUBLE, INTEGER, SINGLE, Node
 
 BEYOND = 1e12
-"""The squared distance of rows that only fill the last block up: their weights are 0."""
+"""The squared distance of padding rows in the last block, whose weights are 0."""
 SINGLE_ERROR, FAINT = 5e-6, 1e-12
-"""Sums of weights in float32 err by less than this share of them, where they are not fainter than that."""
+"""The relative error bound of float32 sums of weights, valid for sums above the second number."""
 ROUNDING = 1e-10
-"""By less than this share in float64."""
+"""The relative error bound in float64."""
 GUESSING = 8
-"""An eighth of the training rows guesses bandwidths."""
+"""The share of training rows, an eighth, used to guess bandwidths."""
 
 
 def place_rows(kernel: Any, embeddings: Node) -> Node:
@@ -31,7 +31,7 @@ def place_rows(kernel: Any, embeddings: Node) -> Node:
 def minus_distances(
     queries: Node, points: Float[NDArray, "m k"], precision: Node | None = None, n_more: int = 0
 ) -> Node:
-    """``-||u - u_j||^2 / h^2`` of all rows and points as one product, and of `n_more` points far away."""
+    """``-||u - u_j||^2 / h^2`` for all rows and points as one product, padded with `n_more` points far away."""
     centre = points.mean(axis=0)
     around = np.concatenate([points - centre, np.zeros((n_more, points.shape[1]))])
     squares = (around**2).sum(axis=1)
@@ -44,10 +44,9 @@ def minus_distances(
 
 
 def adaptive_precisions(queries: Node, sample: Float[NDArray, "r k"], wanted: float) -> Node:
-    """``1 / h^2`` for the h of :func:`lvd.engine.sums.adaptive_bandwidths`, by weights in float32 as
-    there.
+    """``1 / h^2`` for the h of :func:`lvd.engine.quantiles.adaptive_bandwidths`, also from float32 weights.
 
-    A part of the sample guesses where in the grid it is; all of it says whether that is right, and else searches.
+    Part of the sample guesses the position in the grid; the full sample confirms it, or else searches.
     """
     first, last, steps = -(-len(sample) // GUESSING), len(GRID) - 1, (GRID**-2.0).astype(SINGLE)
     mixed = np.concatenate([sample[start::GUESSING] for start in range(GUESSING)])
@@ -59,7 +58,7 @@ def adaptive_precisions(queries: Node, sample: Float[NDArray, "r k"], wanted: fl
         return weights.reduce("Sum") >= share * wanted
 
     def search(rows: Node, share: float) -> Node:
-        low = (rows.columns([0]) > 1.0).cast(INTEGER)  # none is: 0
+        low = (rows.columns([0]) > 1.0).cast(INTEGER)  # none: 0
         high = low + last
         for _ in range(int(np.ceil(np.log2(len(GRID))))):
             middle = (low + high) / 2
@@ -81,10 +80,10 @@ def local_radii(
     levels: Float[NDArray, "l"],
     precision: Node | None,
 ) -> tuple[Node, Node]:
-    """The weighted quantiles (n, l) of sorted scores, +inf where the weight does not suffice, and the effective
-    number of rows (n, 1).
+    """The weighted quantiles (n, l) of sorted scores, +inf if the weight does not suffice, and the effective
+    sample size (n, 1).
 
-    Weights are in float32; where their error may decide, in float64. A row's own weight, 1, is at +inf.
+    Weights are float32, or float64 where rounding might decide. A row's own weight, 1, is at +inf.
     """
     width = int(np.ceil(np.sqrt(len(scores))))
     n_blocks, n_levels = -(-len(scores) // width), len(levels)
@@ -97,7 +96,7 @@ def local_radii(
     doubtful = doubtful.then("Or", total < FAINT)
 
     def again(pick: Callable[[Node], Node]) -> Node:
-        # Equal weights reach a level that they meet exactly.
+        # Equal weights reach a level they meet exactly.
         ranks, total, squares = _ranks(pick(distances), (n_blocks, width), (1.0 - ROUNDING) * levels)
         return queries.graph.join([ranks.looked_up(ends), _effective(total, squares)])
 
@@ -107,9 +106,9 @@ def local_radii(
 
 
 def _ranks(exponents: Node, shape: tuple[int, int], levels: Float[NDArray, "l"]) -> tuple[Node, Node, Node]:
-    """The ranks (n, l) at which the weights reach the levels, all weight, and the sum of its squares, (n, 1).
+    """The ranks (n, l) at which the weights reach the levels, the total weight, and its sum of squares, (n, 1).
 
-    Weights are summed in blocks of rows; in the block that reaches the level, row by row.
+    Weights are summed by blocks of rows, and row by row in the block that reaches the level.
     """
     graph, weights, (n_blocks, width) = exponents.graph, exponents.then("Exp"), shape
     blocks = weights.shaped(0, n_blocks, width)
@@ -126,12 +125,12 @@ def _ranks(exponents: Node, shape: tuple[int, int], levels: Float[NDArray, "l"])
 
 
 def _effective(total: Node, squares: Node) -> Node:
-    """How many rows of equal weight the weights are worth."""
+    """The effective sample size of the weights."""
     return (squares > 0.0).where(total * total / squares, 0.0)
 
 
 def _number_short(sums: Node, wanted: Node) -> Node:
-    """How many of the sums along the last axis do not reach what is wanted; all, where they are no numbers."""
+    """How many of the sums along the last axis fall short of the target; all, if they are NaN."""
     short = ~(sums >= wanted.then("Unsqueeze", sums.graph.constant([2], INTEGER)))
     return short.cast(INTEGER).reduce("Sum", 2, keep=False)
 
@@ -139,6 +138,6 @@ def _number_short(sums: Node, wanted: Node) -> Node:
 def kernel_means(
     queries: Node, points: Float[NDArray, "m k"], values: Float[NDArray, "m c"], bandwidth: float
 ) -> Node:
-    """``sum_j K_h(u, u_j) v_j`` (n, c), with weights in float32."""
+    """``sum_j K_h(u, u_j) v_j`` (n, c), with float32 weights."""
     distances = minus_distances(queries, points) * bandwidth**-2.0
     return (distances.cast(SINGLE).then("Exp") @ values).cast(DOUBLE)

@@ -1,4 +1,4 @@
-"""The charts of the page as data: positions in the drawing, for the template to draw."""
+"""The charts of the page as data: coordinates that the template draws."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lvd.metrics import CalibrationCurve, PitHistogram
 from lvd.metrics.strata import quantile_bins
 from lvd.page.evaluation import Evaluated
 from lvd.page.numbers import Digits
-from lvd.tables.verdict import percent
+from lvd.tables.reports import percent
 
 WIDTH, HEIGHT = 480.0, 330.0
 LEFT, RIGHT, TOP, BOTTOM = 66.0, 24.0, 12.0, 46.0
@@ -25,7 +25,7 @@ MOST_INTERVALS, MOST_ALONG = 100, 6
 
 @dataclass(frozen=True)
 class Shape:
-    """A mark: its element, CSS class and attributes, and a text that is shown when it is pointed at."""
+    """A mark: its element, CSS class and attributes, and a tooltip."""
 
     element: str
     css: str
@@ -35,7 +35,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Axis:
-    """From values to positions along one side of the drawing; `text` writes the values."""
+    """Maps values to positions along one side of the drawing; `text` formats the values."""
 
     title: str
     low: float
@@ -45,13 +45,13 @@ class Axis:
     text: Callable[[float], str] = "{:g}".format
 
     def __call__(self, value: float) -> float:
-        """The position, to a tenth of a unit; values outside are drawn on the border."""
+        """The position, rounded to a tenth; values outside are drawn on the border."""
         share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
         return round(self.start + share * (self.stop - self.start), 1)
 
     @property
     def ticks(self) -> list[tuple[float, str]]:
-        """Positions of round numbers with their texts."""
+        """Positions and labels of round numbers."""
         return [(self(value), self.text(value)) for value in nice_ticks(self.low, self.high)]
 
 
@@ -73,7 +73,7 @@ def x_axis(title: str, low: float, high: float, text: Callable[[float], str] = "
 
 
 def y_axis(title: str, low: float, high: float, text: Callable[[float], str] = "{:g}".format) -> Axis:
-    """A vertical axis from low, below, to high."""
+    """A vertical axis from low at the bottom to high."""
     return Axis(title, low, high, HEIGHT - BOTTOM, TOP, text)
 
 
@@ -86,7 +86,7 @@ def nice_ticks(low: float, high: float) -> list[float]:
 
 
 def axis_floor(lowers: Iterable[float]) -> float:
-    """The tenth below all lower ends, so that bands above it are not crowded at one side."""
+    """The largest multiple of 0.1 below all lower ends, so that bands are not crowded at one side."""
     return min(0.9, math.floor(10.0 * min(lowers)) / 10.0)
 
 
@@ -99,7 +99,7 @@ def polyline(
     *,
     element: str = "polyline",
 ) -> Shape:
-    """A line through points, or, as a ``polygon``, the area inside."""
+    """A line through points or, as a ``polygon``, the area it encloses."""
     places = " ".join(f"{x(a):g},{y(b):g}" for a, b in zip(xs.tolist(), ys.tolist(), strict=True))
     return Shape(element, css, {"points": places})
 
@@ -110,12 +110,12 @@ def line(css: str, x1: float, y1: float, x2: float, y2: float) -> Shape:
 
 
 def outcome_dot(x: float, y: float, r: float, tip: str, *, hit: bool) -> Shape:
-    """A row that is covered or missed."""
+    """A dot for a row, covered or missed."""
     return Shape("circle", "dot covered" if hit else "dot missed", {"cx": x, "cy": y, "r": r}, tip)
 
 
 def calibration_chart(curves: Sequence[tuple[str, CalibrationCurve]], confidence_level: float) -> Chart:
-    """Coverage against level; the first curve, that of the model, with its band."""
+    """Coverage against level; the first curve, the model's, has a band."""
     name, main = curves[0]
     ends, gap = np.array([0.0, 1.0]), float(np.max(main.levels - main.coverage))
     said = (
@@ -140,7 +140,8 @@ def calibration_chart(curves: Sequence[tuple[str, CalibrationCurve]], confidence
 
 
 def pit_chart(pit: PitHistogram) -> Chart:
-    """A bar for each bin of probability integral transforms, and the band of most bars where these are uniform."""
+    """A bar for each bin of probability integral transforms, and the band that holds most bars if they are
+    uniform."""
     highest = 1.15 * max(pit.high, *pit.shares)
     x, y = (
         x_axis("share of the distribution below y", 0.0, 1.0),
@@ -171,9 +172,9 @@ def pit_chart(pit: PitHistogram) -> Chart:
 def interval_chart(
     evaluated: Evaluated, rows: Int[NDArray, "k"], positions: Float[NDArray, "k"], title: str, digits: Digits
 ) -> Chart:
-    """The intervals of a few rows as vertical lines at these positions, with their true values.
+    """A few rows' intervals as vertical lines at these positions, with the true values.
 
-    What is infinite, or beyond the axis, which holds all true values and nearly all ends, goes to its border.
+    The axis covers all true values and nearly all ends; what is infinite or beyond it is drawn at its border.
     """
     y, ends = evaluated.y[rows], evaluated.intervals[rows]
     is_covered = np.asarray(covered(y, ends))
@@ -199,7 +200,7 @@ def interval_chart(
 
 
 def sorted_intervals(evaluated: Evaluated, digits: Digits) -> Chart:
-    """Intervals of rows at random, sorted by their predictions."""
+    """Intervals of random rows, sorted by prediction."""
     rows = np.random.default_rng(0).permutation(len(evaluated.y))[:MOST_INTERVALS]
     rows = rows[np.argsort(evaluated.y_pred[rows], kind="stable")]
     return interval_chart(
@@ -210,7 +211,7 @@ def sorted_intervals(evaluated: Evaluated, digits: Digits) -> Chart:
 def intervals_along(
     evaluated: Evaluated, columns: Mapping[str, Float[NDArray, "n"]], digits: Digits
 ) -> tuple[tuple[str, Chart], ...]:
-    """Intervals along each column of numbers, first those with which the width goes up or down most."""
+    """Intervals along each numeric column, those most correlated with the width first."""
     width = rankdata(widths(evaluated.intervals))
     found = []
     for name, values in columns.items():
@@ -227,7 +228,7 @@ def intervals_along(
 
 
 def _with_room(values: Float[NDArray, "k"]) -> tuple[float, float]:
-    """The ends of an axis that holds these values, with a little room."""
+    """The ends of an axis for these values, with a little room."""
     room = 0.02 * float(np.ptp(values)) or 1.0
     return float(values.min()) - room, float(values.max()) + room
 
@@ -235,8 +236,8 @@ def _with_room(values: Float[NDArray, "k"]) -> tuple[float, float]:
 def width_error_chart(evaluated: Evaluated, is_covered: Bool[NDArray, "n"], digits: Digits) -> Chart | None:
     """Absolute error against width: above the line from the origin, error = width / 2, the interval misses.
 
-    The line through the middle is the median error of equally full bins of width, over all rows; dots are a
-    random sample. None without a finite interval.
+    The line through the middle is the median error in equal-sized bins of width, over all rows; dots are a random
+    sample. None without a finite interval.
     """
     width, error = widths(evaluated.intervals), np.abs(evaluated.y - evaluated.y_pred)
     finite = np.flatnonzero(np.isfinite(width))
@@ -246,7 +247,7 @@ def width_error_chart(evaluated: Evaluated, is_covered: Bool[NDArray, "n"], digi
         _room(np.quantile(values[finite], 0.99), values[finite].max()) for values in (width, error)
     )
     x, y = x_axis("width", 0.0, x_high), y_axis("absolute error", 0.0, y_high)
-    end = min(x_high, 2.0 * y_high)  # where the line leaves the drawing
+    end = min(x_high, 2.0 * y_high)  # where the line leaves the plot
     shapes = [line("ideal", LEFT, y(0.0), x(end), y(end / 2.0))]
     sample = np.random.default_rng(0).permutation(finite)[:MOST_DOTS]
     for row in sample[np.argsort(~is_covered[sample], kind="stable")].tolist():
@@ -269,7 +270,7 @@ def width_error_chart(evaluated: Evaluated, is_covered: Bool[NDArray, "n"], digi
 def finite_chart(
     levels: Float[NDArray, "l"], shares: Sequence[tuple[str, Float[NDArray, "l"]]], confidence_level: float
 ) -> Chart:
-    """The share of intervals that say something, against the level; the first method is the model's own."""
+    """The share of finite intervals against the level; the first method is the model's own."""
     name, own = shares[0]
     tips = [
         f"{name} at level {percent(level)}: {percent(share, 1)} finite"
@@ -297,7 +298,8 @@ def _against_level(
     curves: Sequence[Float[NDArray, "l"]],
     tips: Sequence[str],
 ) -> Chart:
-    """A line at the marked level, and the curves; the first one is on top, with a dot and a tip at each level."""
+    """A line at the marked level, and the curves; the first one is on top, with a dot and a tooltip at each
+    level."""
     x, y = x_axis("level", 0.0, 1.0, percent), y_axis(title, 0.0, 1.0, percent)
     numbered = reversed(list(enumerate(curves)))
     dots = zip(levels.tolist(), curves[0].tolist(), tips, strict=True)
@@ -310,13 +312,13 @@ def _against_level(
 
 
 def _room(usual: float, largest: float) -> float:
-    """Where an axis ends: at the largest value, or, where a few are far out, where nearly all are."""
+    """The end of an axis: the largest value or, with outliers, one that nearly all values are below."""
     high = float(largest if largest <= 1.5 * usual else usual)
     return 1.05 * high if high > 0.0 else 1.0
 
 
 def _median_errors(width: Float[NDArray, "n"], error: Float[NDArray, "n"]) -> Float[NDArray, "b 2"]:
-    """Median width and median error of equally full bins of width, ten where there are the rows for it."""
+    """Median width and median error in equal-sized bins of width, ten if there are enough rows."""
     bins = quantile_bins(width, max(1, min(10, len(width) // ROWS_PER_BIN)))
     inside = [bins == number for number in range(bins.max() + 1)]
     return np.array([(np.median(width[rows]), np.median(error[rows])) for rows in inside])

@@ -61,24 +61,24 @@ from lvd.page.row_details import (
 )
 from lvd.page.together import TogetherView, view_together
 from lvd.tables.column_values import check_columns
+from lvd.tables.reports import Verdict, judge, says_nothing, tolerated
+from lvd.tables.table_encoder import Unseen
 from lvd.tables.table_model import TableModel
-from lvd.tables.verdict import Verdict, judge, says_nothing, tolerated
-from lvd.tables.writing import Unseen
 
 MOST_GROUPS = 60
 """At most this many groups of a column, or slabs of all features, are listed."""
 MOST_CONCENTRATED = 12
-"""At most this many groups with many infinite intervals."""
+"""At most this many groups with many infinite intervals are listed."""
 FEW_ROWS = 20
-"""Groups of fewer rows are folded away: their coverage tells little."""
+"""Groups of fewer rows are collapsed: their coverage tells little."""
 
 
 @dataclass(frozen=True)
 class GroupList:
     """Groups of a column, or slabs of all features (None), worst first.
 
-    Those listed, of how many, and how many of all are below the level. Groups of `FEW_ROWS` or less that are not
-    below the level, of which there are `n_few`, are kept apart.
+    The listed groups, the total number, and how many are below the level. The `n_few` groups of at most
+    `FEW_ROWS` rows that are not below the level are listed separately.
     """
 
     column: str | None
@@ -93,10 +93,10 @@ class GroupList:
 class Infinite:
     """Where intervals are infinite, and what is missing there; `n_unknown` of the rows with one are unknown.
 
-    `n_effective` are the medians of the effective sample size of the infinite and of the finite intervals.
-    `missing_rows` are the quartiles of the number of calibration rows, just like the row, that would make an
-    infinite interval finite, over the `n_explained` known ones with an infinite interval that the page holds, a
-    random choice of them.
+    `n_effective` are the median effective sample sizes of the infinite and of the finite intervals.
+    `missing_rows` are quartiles of the number of further calibration rows, identical to the row, that would make
+    an infinite interval finite, over a random sample: the `n_explained` known rows with infinite intervals on the
+    page.
     """
 
     count: int
@@ -114,8 +114,8 @@ class Infinite:
 class ReportContent:
     """The content of the page.
 
-    The model cannot read `n_skipped` rows of the table, or they have no target. No training row is like `n_unknown`
-    rows, or they hold a level of `unseen`.
+    `n_skipped` rows of the table cannot be read by the model or have no target. `n_unknown` rows are similar to
+    no training row, or hold a level of `unseen`.
     """
 
     evaluated: Evaluated
@@ -151,7 +151,7 @@ class ReportContent:
 
     @property
     def below(self) -> list[GroupList]:
-        """The lists with groups that are covered below the level by more than chance."""
+        """The lists with groups whose coverage is below the level by more than chance."""
         return [one for one in (*self.by, self.slabs) if one is not None and one.n_below]
 
     @property
@@ -175,16 +175,15 @@ def make_report(
 ) -> ReportContent:
     """Evaluate the model on the rows of a table whose true values are known.
 
-    `fitted_on` is the table of the fit, to show the cells of the neighbours; without it they are shown where the
-    model keeps them. `pictures` says which column is drawn, and `over_time` which holds the dates of the
-    rows, for the picture over time.
+    `fitted_on` is the table of the fit, for the neighbours' cells; without it they are shown if the model keeps
+    them. `pictures` names the column to draw, and `over_time` the column of dates for the picture over time.
     """
     check_columns(table, [*by, *([over_time] if over_time else [])])
     rivals = check_rivals(rivals, fitted_on)
     neighbors = read_neighbors(model, target, fitted_on)
     if pictures is not None:
         check_columns(table, [pictures.column])
-        pictures.draw("")  # fails now where something is missing, not after the work
+        pictures.draw("")  # fails early if something is missing
     evaluated = evaluate_rows(model, table, target, confidence_level)
     more: list[Group] = []
     if pictures is not None and pictures.column == model.encoder.smiles:
@@ -215,7 +214,7 @@ def assemble(
     neighbors: pa.Table | None = None,
     pictures: Pictures | None = None,
 ) -> ReportContent:
-    """The content of the page of rows that are evaluated, with these methods side by side."""
+    """The page's content for evaluated rows, with these methods side by side."""
     table, distinct = evaluated.table, evaluated.judged.distinct
     level, y, intervals = evaluated.confidence_level, evaluated.y, evaluated.intervals
     figures, n_common = compare_methods(methods, evaluated)

@@ -1,4 +1,4 @@
-"""Intervals on a table of true values: all that the page is computed from."""
+"""Intervals on a table with true values: everything that the page is computed from."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from lvd._typing import Bool, Float, Int, Levels, NDArray
 from lvd._validation import InputError
 from lvd.intervals import Region
 from lvd.methods.conformal import ConformalMethod
-from lvd.tables.reports import DistributionReport, report_distribution
-from lvd.tables.seen_rows import row_ids
+from lvd.tables.reports import DistributionReport, JudgedRows, report_distribution, says_nothing
+from lvd.tables.row_split import row_ids
 from lvd.tables.table_encoder import labelled_rows, read_targets
 from lvd.tables.table_model import MOST_SCORED_ROWS, TableModel
-from lvd.tables.verdict import JudgedRows, says_nothing
 
 CURVE_LEVELS = (*(step / 20 for step in range(1, 20)), 0.99)
 """The levels of the calibration curve."""
@@ -29,13 +28,13 @@ PROMISED = {
     "marginal 1-2a": "on average, with up to twice the misses",
     "none": "nothing",
 }
-"""What a method promises, as the tables of the page say it."""
+"""A method's guarantee, as worded in the tables of the page."""
 
 
 @dataclass(frozen=True)
 class Description:
-    """What the page says of the method: its name, what it promises in a word and in full, how its intervals are
-    made, from which errors the one width for all rows is, and how many rows calibrate, where that is known."""
+    """What the page says about the method: its name, its guarantee in a word and in full, how its intervals are
+    made, which errors give the one width for all rows, and how many rows calibrate, if known."""
 
     name: str
     promise: str
@@ -47,17 +46,15 @@ class Description:
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:
-    """Rows of a table with their predictions and intervals, for one target, number `place` of the model.
+    """Rows of a table with their predictions and intervals, for one target, the model's number `place`.
 
-    `model` is there for methods with local weights, which tell why an interval is as wide as it is; of others, and
-    of intervals given as arrays, there are only numbers. `judged` are the rows as :func:`judge` takes them; their
-    features have `feature_names` where the page names them, and `columns` are those of the table that are looked at
-    one by one.
+    `model` is set for methods with local weights, which explain the width of an interval; for others, and for
+    intervals given as arrays, there are only numbers. `judged` are the rows as :func:`judge` takes them, with
+    `feature_names` if the page names the features; `columns` are the table's columns to examine one by one.
 
-    `row_numbers` are those in the whole table, of which `table` holds the rows that can be evaluated. `n_repeated`
-    counts the rows that repeat a training row, and `n_calibrating` the calibration rows. `distribution` is what
-    there is to say of whole distributions, and `region` that of all targets together at the page's level, of a
-    joint model.
+    `table` holds the rows that can be evaluated, and `row_numbers` their numbers in the whole table. `n_repeated`
+    counts rows that repeat a training row, and `n_calibrating` calibration rows. `distribution` reports on whole
+    distributions; `region` is a joint model's region of all targets at the page's level.
     """
 
     model: TableModel | None
@@ -91,17 +88,17 @@ class Evaluated:
 
     @property
     def known(self) -> Bool[NDArray, "n"]:
-        """Which rows training rows resemble; all where the method does not tell."""
+        """Which rows are similar to training rows; all if the method does not tell."""
         return self.judged.known
 
     @property
     def row_ids(self) -> Int[NDArray, "n"]:
-        """What tells rows apart."""
+        """Digests that identify equal rows."""
         return np.arange(len(self.y)) if self.judged.row_ids is None else self.judged.row_ids
 
     @property
     def at_level(self) -> int:
-        """The number of the page's level among all levels."""
+        """The index of the page's level among all levels."""
         return int(np.searchsorted(self.levels, self.confidence_level))
 
     @property
@@ -111,7 +108,7 @@ class Evaluated:
 
     @cached_property
     def unlimited(self) -> Bool[NDArray, "n"]:
-        """Whether the interval at the page's level says nothing."""
+        """Whether the interval at the page's level is uninformative."""
         return says_nothing(self.intervals, self.judged.y_range)
 
 
@@ -157,13 +154,13 @@ def evaluate_rows(
 
 
 def levels_of_curve(method: ConformalMethod) -> Sequence[float]:
-    """The levels at which coverage is looked at: those that the method has learned, or many."""
+    """The levels at which coverage is measured: those that the method has learned, or many."""
     only = method.score_.only_levels
     return CURVE_LEVELS if only is None else only.tolist()
 
 
 def describe_local(model: TableModel) -> Description:
-    """What the page says of a method with local weights."""
+    """What the page says about a method with local weights."""
     local, crossed = model.guarantee == "local", model.regressor.is_crossed
     errors = "the cross-validated errors of the training rows" if crossed else "the calibration errors"
     return Description(
@@ -190,10 +187,10 @@ def evaluate_arrays(
     calibration: tuple[Float[NDArray, "m"], Float[NDArray, "m"]] | None = None,
     y_range: tuple[float, float] = (-np.inf, np.inf),
 ) -> Evaluated:
-    """Intervals that any method gave at these levels, of which the first is the page's.
+    """Intervals of any method at these levels, the first of which is the page's.
 
-    `X` are the rows as numbers. `calibration` are y and errors of the rows that calibrated, from which the one
-    width for all rows is made; without them it is made of these very rows, which favours it.
+    `X` are the rows as numbers. `calibration` holds y and errors of the calibration rows, which give the one
+    width for all rows; without them it comes from these very rows, which favours it.
     """
     at, order = np.atleast_1d(np.asarray(levels, np.float64)), np.argsort(levels, axis=None)
     y_calib, residuals = (y, y - y_pred) if calibration is None else calibration

@@ -1,4 +1,4 @@
-"""Rows in groups: values of a column, slabs of it or of all features, and how the intervals do in each of them."""
+"""Groups of rows: values of a column, slabs of it or of all features, and how well the intervals do in each."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LEAST_ROWS, SEARCHED_ROWS, SEARCHED_SHARE, N_NAMED = 200, 2500, 0.25, 3
 
 @dataclass(frozen=True, eq=False)
 class Grouping:
-    """A column's groups, and the one each row is in."""
+    """A column's groups, and each row's group."""
 
     column: str
     labels: tuple[str, ...]
@@ -44,8 +44,8 @@ class Grouping:
 
 @dataclass(frozen=True)
 class Group(GroupCoverage):
-    """One group of rows of a column: also how many are different, and its share of infinite intervals, with its
-    exact 95% band."""
+    """One group of rows of a column: also the number of distinct rows, and the share of infinite intervals with
+    its exact 95% band."""
 
     column: str
     label: str
@@ -57,7 +57,7 @@ class Group(GroupCoverage):
 
 
 def feature_slabs(column: str, values: pa.ChunkedArray) -> Grouping:
-    """The rows by their value, or by slabs of it, so few of them that each has enough rows to judge."""
+    """The rows grouped by value, or by slabs of it, few enough that each has enough rows to judge."""
     n_bins = max(2, min(MOST_SLABS, len(values) // ROWS_PER_SLAB))
     most_values = min(MAX_VALUES, len(values) // ROWS_PER_VALUE)
     return group_rows(column, values, n_bins=n_bins, most_values=most_values)
@@ -66,7 +66,8 @@ def feature_slabs(column: str, values: pa.ChunkedArray) -> Grouping:
 def group_rows(
     column: str, values: pa.ChunkedArray, *, n_bins: int, most_values: int = MAX_VALUES
 ) -> Grouping:
-    """The rows by their value; numbers with more than `most_values` different ones are cut into equally full slabs.
+    """The rows grouped by value; a numeric column with more than `most_values` distinct values is cut into slabs
+    of equal size.
 
     Missing values are a group of their own.
     """
@@ -93,7 +94,7 @@ def group_rows(
 
 
 def _as_moments(values: pa.ChunkedArray) -> Float[NDArray, "n"] | None:
-    """Dates and times of many different values as numbers, missing ones NaN; None of anything else."""
+    """Dates and times with many distinct values as numbers, missing ones as NaN; None for anything else."""
     texts = to_texts(values)
     if len(texts.unique()) <= MAX_VALUES:
         return None
@@ -104,7 +105,7 @@ def _as_moments(values: pa.ChunkedArray) -> Float[NDArray, "n"] | None:
 
 
 def _slabs_of_moments(column: str, moments: Float[NDArray, "n"], n_bins: int) -> Grouping:
-    """Equally full slabs, named by their first and last day; missing ones are a group of their own."""
+    """Slabs of equal size, named by their first and last day; missing values are a group of their own."""
     known = ~np.isnan(moments)
     codes = np.full(len(moments), -1)
     codes[known] = quantile_bins(moments[known], n_bins)
@@ -116,7 +117,7 @@ def _slabs_of_moments(column: str, moments: Float[NDArray, "n"], n_bins: int) ->
 
 
 def group_scaffolds(scaffolds: NDArray) -> Grouping:
-    """Rows by their Bemis-Murcko scaffolds; those of scaffolds with few rows are one group."""
+    """Rows grouped by Bemis-Murcko scaffold; scaffolds with few rows form one group."""
     names, places, counts = np.unique(scaffolds, return_inverse=True, return_counts=True)
     common = np.flatnonzero(counts >= ROWS_PER_SCAFFOLD)
     codes = np.full(len(names), len(common))
@@ -128,7 +129,7 @@ def group_scaffolds(scaffolds: NDArray) -> Grouping:
 
 
 def draw_worst(groups: Sequence[Group], draw: Callable[[str], str | None]) -> list[Group]:
-    """The groups of scaffolds, of which those with the lowest coverage are drawn."""
+    """The groups of scaffolds; those with the lowest coverage are drawn."""
     named = [group for group in worst_first(groups) if group.label not in (NO_RING, RARE)]
     drawn = {group.label: draw(group.label) for group in named[:MOST_DRAWN]}
     return [replace(group, picture=drawn.get(group.label)) for group in groups]
@@ -165,12 +166,12 @@ def judged_together(groups: Sequence[Group]) -> list[Group]:
 
 
 def worst_first(groups: Sequence[Group]) -> list[Group]:
-    """Sorted by coverage; among equals, the one that chance explains least."""
+    """Sorted by coverage, ties by p-value."""
     return sorted(groups, key=lambda group: (group.coverage, group.p_value))
 
 
 def most_infinite_first(groups: Sequence[Group], share: float) -> list[Group]:
-    """Groups with more infinite intervals than the `share` of all rows explains, most of them first.
+    """Groups with more infinite intervals than the overall `share` explains, the highest share first.
 
     By the exact binomial test, Holm-corrected for the number of groups.
     """
@@ -183,9 +184,9 @@ def most_infinite_first(groups: Sequence[Group], share: float) -> list[Group]:
 
 @dataclass(frozen=True)
 class JointSlab:
-    """Coverage between two parallel planes: found on some rows, judged on `count` others, with its exact band.
+    """Coverage between two parallel planes, found on some rows and judged on `count` others, with its exact band.
 
-    `along` names the features that turn the planes most, with their share of the direction.
+    `along` names the features that determine the direction most, with their shares of it.
     """
 
     coverage: float
@@ -204,8 +205,8 @@ def joint_slab(
 ) -> JointSlab | None:
     """The worst slab with a tenth of the rows, over directions in the standardised features.
 
-    The search sees a quarter of the rows, at most 2,500; all others judge. None where there are too few rows to
-    do both, or no judged row is in the slab, or fewer than two features vary.
+    The search uses a quarter of the rows, at most 2,500, and the others judge. None if there are too few rows for
+    both, if no judging row is in the slab, or if fewer than two features vary.
     """
     spread = X.std(axis=0)
     varies = np.flatnonzero(spread > 0)
@@ -223,7 +224,7 @@ def joint_slab(
 
 
 def column_numbers(values: pa.ChunkedArray) -> Float[NDArray, "n"] | None:
-    """The column as numbers, missing ones NaN, if it holds any; true and false stay words."""
+    """The column as numbers, missing ones as NaN, if it is numeric; true and false count as words."""
     if pa.types.is_boolean(values.type):
         return None
     try:

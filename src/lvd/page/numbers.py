@@ -1,4 +1,4 @@
-"""Numbers as the page prints them: all those of the target with the same decimals, so that they line up."""
+"""How the page prints numbers: all those of the target with the same decimals, so that they line up."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ UNDEFINED, INFINITE, MINUS = "\N{EN DASH}", "\N{INFINITY}", "\N{MINUS SIGN}"
 
 @dataclass(frozen=True)
 class Digits:
-    """How many decimals numbers of this scale get; None for powers of ten."""
+    """How numbers are printed: with this many decimals; None for scientific notation."""
 
     decimals: int | None
 
     def text(self, value: float) -> str:
-        """The number; ``∞`` and ``−∞`` for infinite ones, a dash for what is not defined."""
+        """The number; ``∞`` and ``−∞`` for infinite ones, a dash for undefined ones."""
         if math.isnan(value):
             return UNDEFINED
         if math.isinf(value):
@@ -37,5 +37,5 @@ def digits_for(y: Float[NDArray, "n"]) -> Digits:
 
 
 def short(value: float) -> float | None:
-    """A number for JSON with no more digits than anybody reads; None for an infinite one."""
+    """A number for JSON with few digits; None if it is infinite."""
     return float(f"{value:.7g}") if math.isfinite(value) else None

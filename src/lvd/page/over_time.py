@@ -17,15 +17,15 @@ from lvd.page.evaluation import Evaluated
 from lvd.page.numbers import Digits, digits_for
 from lvd.tables.column_values import check_columns, for_each_column, list_rows, to_numbers
 from lvd.tables.dates import DAY, are_dates, to_moments
-from lvd.tables.verdict import percent
+from lvd.tables.reports import percent
 
 MONTHS, HOURS = 400.0, 5.0
-"""An axis of more days is labelled by months, one of fewer by hours."""
+"""An axis of more days than the first is labelled by months, one of fewer than the second by hours."""
 
 
 @dataclass(frozen=True)
 class OverTimeView:
-    """What the page shows over time; `when` are the moments of the lowest coverage and of the latest rows."""
+    """What the page shows over time; `when` holds the moments of the lowest coverage and of the latest rows."""
 
     found: OverTime
     charts: tuple[Chart, ...]
@@ -35,7 +35,7 @@ class OverTimeView:
 
     @classmethod
     def of(cls, blocks: TimeBlocks, level: float, digits: Digits, *, dated: bool) -> OverTimeView:
-        """That of rows in the order of time."""
+        """The picture of rows sorted by time."""
         found = blocks.rolling()
         charts = coverage_chart(found, level, dated=dated), *further_charts(found, digits, dated=dated)
         lowest = int(found.coverage.argmin())

@@ -1,4 +1,4 @@
-"""The page from Python: of a method, or of intervals that any method gave as arrays."""
+"""The page from Python: for a method, or for intervals given as arrays."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lvd._validation import (
 )
 from lvd.methods import IntervalRegressor, LVDRegressor
 from lvd.methods.conformal import ConformalMethod
-from lvd.metrics._check import check_intervals, check_levels_of
+from lvd.metrics.interval_metrics import check_intervals, check_levels_of
 from lvd.models.coding import InputCoding
 from lvd.models.frames import FrameColumns, target_names
 from lvd.page.content import assemble, make_report, only_target
@@ -35,8 +35,8 @@ from lvd.page.rivals import make_methods
 from lvd.page.row_details import has_texts
 from lvd.tables.column_values import as_columns, check_columns, to_texts
 from lvd.tables.frame_encoder import FrameEncoder
+from lvd.tables.reports import Verdict
 from lvd.tables.table_model import TableModel
-from lvd.tables.verdict import Verdict
 
 By: TypeAlias = Sequence[str] | Mapping[str, ArrayLike]
 GIVEN = (
@@ -59,11 +59,11 @@ def report(
 ) -> Verdict:
     """Write the page of ``lvd report`` for intervals of any method, given as arrays, and give its verdict.
 
-    `y` are true values that the method has not seen, `y_pred` its predictions, and `intervals` those of shape
-    (n, 2), or (n, 2, L) at L levels: then `confidence_level` lists these, the page is about the first, and shows
-    the coverage at each. That is how MAPIE gives them, and crepes gives (n, 2). With `X`, an array or a frame, the
-    page looks for features where the intervals fail; `by` names columns of it, or gives such columns, by whose
-    values the coverage is shown. `name` is what the page calls the method.
+    `y` are true values that the method has not seen, `y_pred` its predictions, and `intervals` have shape (n, 2),
+    as from crepes, or (n, 2, L) at L levels, as from MAPIE: then `confidence_level` lists the levels, and the
+    page is about the first but shows the coverage at each. With `X`, an array or a frame, the page looks for
+    features where the intervals fail; `by` names or gives columns by whose values the coverage is shown. `name`
+    is the method's name on the page.
 
     Examples
     --------
@@ -127,8 +127,8 @@ def report_method(
 
 @dataclass(frozen=True, eq=False)
 class GivenRows:
-    """Rows that came with intervals: a table, of which `columns` are looked at one by one, the names of those `by`
-    whose values rows are grouped, and the rows as numbers, which tell them apart."""
+    """Rows given with intervals: a table, its `columns` to examine one by one, the names of those `by` whose
+    values rows are grouped, and the rows as numbers, which identify them."""
 
     table: pa.Table
     columns: tuple[str, ...]
@@ -137,7 +137,8 @@ class GivenRows:
 
     @classmethod
     def of(cls, X: Any, by: By, n_rows: int) -> GivenRows:
-        """The rows of an array, a frame, a dict of columns or a list of dicts; None has columns of `by` alone."""
+        """The rows of an array, a frame, a dict of columns or a list of dicts; with None, only the columns of
+        `by`."""
         table, numbers = pa.table({}), None
         if X is not None:
             found = as_columns(X)
@@ -152,7 +153,7 @@ class GivenRows:
         )
 
     def some(self, rows: Bool[NDArray, "n"]) -> GivenRows:
-        """Those that are marked."""
+        """The marked rows."""
         numbers = None if self.numbers is None else self.numbers[rows]
         return replace(self, table=self.table.filter(pa.array(rows)), numbers=numbers)
 
@@ -170,7 +171,7 @@ def matrix_table(X: ArrayLike) -> pa.Table:
 
 
 def append_columns(table: pa.Table, columns: Mapping[str, Any], n_rows: int) -> pa.Table:
-    """The table with more columns, in place of those of the same name."""
+    """The table with these columns added, or replacing those of the same name."""
     for name, values in columns.items():
         if len(values) != n_rows:
             raise InputError(f"{name} has {len(values)} values and X has {n_rows} rows; give one for each")
@@ -200,7 +201,7 @@ def _write(
     levels: Float[NDArray, "l"],
     **answers: Any,
 ) -> Verdict:
-    """Write the page of these intervals beside one width for all rows."""
+    """Write the page of these intervals, compared with one width for all rows."""
     check_columns(rows.table, rows.by)
     evaluated = evaluate_arrays(
         *(described, rows.table, rows.numbers),
@@ -224,7 +225,7 @@ def _report_local(
     target: str | None,
     confidence_level: float | None,
 ) -> Verdict:
-    """The page of a method that tells why an interval is as wide as it is."""
+    """The page of a method that explains the width of its intervals."""
     table, encoder = _as_table(method, X, y)
     model = TableModel.of(method, "memory", encoder)
     columns = {**_target_columns(y, model.encoder.targets), **(by if isinstance(by, Mapping) else {})}
@@ -239,7 +240,7 @@ def _report_local(
 
 
 def _as_table(regressor: LVDRegressor, X: Any, y: Any) -> tuple[pa.Table, FrameEncoder | None]:
-    """The rows, and how the method reads them where it has no columns of its own."""
+    """The rows, and how the method reads them if it stores no columns."""
     if "columns_" in vars(regressor):
         table = as_columns(X)
         if table is None:

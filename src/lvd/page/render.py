@@ -1,4 +1,4 @@
-"""From the report to one HTML file that asks nothing of any network."""
+"""From the report to one HTML file that loads nothing from any network."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from lvd.page.numbers import digits_for
 from lvd.page.over_time import OverTimeView
 from lvd.page.row_details import cut, to_script_json
 from lvd.tables.online_table import OnlineTable
-from lvd.tables.verdict import percent
+from lvd.tables.reports import percent
 
 N_STATIC_ROWS = 20
-"""How many rows are in the page itself, for readers without JavaScript."""
+"""How many rows are in the HTML itself, for readers without JavaScript."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """What the page was made from, and when, as it says at its top."""
+    """What the page was made from, and when, as shown at its top."""
 
     model: str
     data: str
@@ -44,7 +44,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class OnlineTarget:
-    """What the page shows of a target; there is no picture before labels have come."""
+    """What the page shows of a target; there is no picture before the first labels."""
 
     name: str
     status: OnlineStatus
@@ -53,7 +53,7 @@ class OnlineTarget:
 
 
 def environment() -> Environment:
-    """The templates and what all of them write with; whatever comes from the user is escaped."""
+    """The templates with their filters; all user input is escaped."""
     made = Environment(
         autoescape=True,
         undefined=StrictUndefined,
@@ -66,7 +66,7 @@ def environment() -> Environment:
 
 
 def page_parts() -> dict[str, str]:
-    """The style and the script of a page, and the policy: only these are in force, and nothing is loaded."""
+    """The style and script of a page, and the policy that allows only these and loads nothing."""
     style, script = asset("page.css"), asset("page.js")
     return {
         "version": __version__,
@@ -85,7 +85,7 @@ def render_report(report: ReportContent, origin: Origin) -> str:
         report=report,
         origin=origin,
         **page_parts(),
-        # The rows with the largest errors, as the script sorts them first.
+        # The rows with the largest errors, as in the script's initial order.
         static_rows=sorted(report.rows["rows"], key=lambda row: (-abs(row[1] - row[2]), row[0]))[
             :N_STATIC_ROWS
         ],
@@ -133,5 +133,5 @@ def asset(name: str) -> str:
 
 
 def policy_hash(text: str) -> str:
-    """What names a style or a script in a page's policy."""
+    """The hash of a style or a script for a page's policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

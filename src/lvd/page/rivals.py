@@ -1,7 +1,7 @@
-"""The model beside rival methods on the same rows.
+"""The model compared with rival methods on the same rows.
 
-Split conformal needs no more than the errors of the calibration rows, which a model keeps. The others are fitted
-anew, on the training and calibration rows of the table that the model was fitted on.
+Split conformal needs only the errors of the calibration rows, which a model keeps. The others are fitted again,
+on the training and calibration rows of the table that the model was fitted on.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from lvd.intervals import covered
 from lvd.methods import ALL_METHODS, CalibrationWarning, IntervalRegressor, LVDRegressor
 from lvd.methods.conformal import ConformalMethod
 from lvd.page.evaluation import PROMISED, Evaluated
+from lvd.tables.reports import split_intervals
 from lvd.tables.table_encoder import labelled_rows
-from lvd.tables.verdict import split_intervals
 
 
 def _rival_label(method: type[IntervalRegressor]) -> str:
@@ -33,12 +33,12 @@ def _rival_label(method: type[IntervalRegressor]) -> str:
 RIVALS: dict[str, type[IntervalRegressor]] = {
     _rival_label(method).lower(): method for method in ALL_METHODS if method is not LVDRegressor
 }
-"""Every other method by its name in lower case."""
+"""All other methods by name in lower case."""
 
 
 @dataclass(frozen=True, eq=False)
 class Method:
-    """A method's intervals at all levels of the page, what they promise and how they were made."""
+    """A method's intervals at all levels of the page, their guarantee, and how they were made."""
 
     name: str
     promise: str
@@ -76,11 +76,11 @@ def make_methods(
 
 
 def _fit_rival(rival: type[IntervalRegressor], evaluated: Evaluated, fitted_on: pa.Table) -> Method:
-    """Around the same network where the method and the targets allow it; without a calibration step the method
-    learns from the calibration rows too.
+    """Uses the same network if the method and the targets allow it; a method without a calibration step also
+    learns from the calibration rows.
     """
     model, place = evaluated.model, evaluated.place
-    assert model is not None  # rivals are fitted beside models only
+    assert model is not None  # rivals are fitted only next to models
     if model.kept is not None and model.kept.n_added:
         raise InputError(
             *(Parameter("compare"), " must be 'split' for a model that was updated: "),
@@ -102,11 +102,11 @@ def _fit_rival(rival: type[IntervalRegressor], evaluated: Evaluated, fitted_on: 
     }
     fresh = rival(**{name: value for name, value in settings.items() if name in rival().get_params()})
     conformal, shared = isinstance(fresh, ConformalMethod), False
-    estimator = None if isinstance(own.estimator, str) else own.estimator  # its own, where LVD's has a name
+    estimator = None if isinstance(own.estimator, str) else own.estimator  # its own model if LVD's has a name
     if conformal and fresh.post_hoc:
         shared = (
             own.n_targets_ == 1 and not own.is_crossed
-        )  # a model that has seen all rows leaves none to calibrate
+        )  # a model trained on all rows leaves none to calibrate
         fresh.set_params(estimator=own.model_ if shared else estimator, prefit=shared)
     elif not model.encoder.feature_names:
         fresh.set_params(estimator=estimator)
@@ -129,7 +129,7 @@ def _fit_rival(rival: type[IntervalRegressor], evaluated: Evaluated, fitted_on: 
 
 @dataclass(frozen=True, eq=False)
 class MethodFigures(Method):
-    """A method and what it achieves.
+    """A method and its results.
 
     `common_width` is over the rows where all methods are finite, `interval_score` over all rows, where an infinite
     interval counts as the range of y.
@@ -147,7 +147,8 @@ class MethodFigures(Method):
 
 
 def compare_methods(methods: Sequence[Method], evaluated: Evaluated) -> tuple[tuple[MethodFigures, ...], int]:
-    """The figures of each method at the page's level, over all rows, and on how many rows all are finite."""
+    """The figures of each method at the page's level, over all rows, and the number of rows on which all are
+    finite."""
     intervals = [method.all_intervals[:, :, evaluated.at_level] for method in methods]
     common, n_distinct = metrics.finite_rows(*intervals), len(evaluated.judged.distinct)
     figures = []

@@ -1,4 +1,4 @@
-"""The rows that the page holds, each with its neighbours and the sentence of ``lvd explain``."""
+"""The rows on the page, each with its neighbours and the sentence of ``lvd explain``."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ from lvd.tables.table_encoder import read_targets
 from lvd.tables.table_model import TableModel
 
 Draw: TypeAlias = Callable[[str], str | None]
-"""From a cell to a drawing of it in SVG, or None."""
+"""Draws a cell as SVG, or returns None."""
 
 STATUS, ROWS_MISSING, KNOWN = 6, 9, 13
-"""Places in the record of a row; all of them are named where the page's script takes a record apart."""
+"""Positions in a row's record; the page's script names all of them where it unpacks a record."""
 N_NEIGHBORS, MOST_ROWS = 8, 1000
 MOST_COLUMNS, LONGEST_CELL = 24, 60
 MOST_TOLD, N_FEW_ORDERS, MOST_OTHERS, ASKED = 100, 12, 1000, 60_000
-"""Of so many rows it is told which columns make them wide, from so many orders, against so many other rows; no more
-mixed rows than the last number are predicted."""
+"""For how many rows the page tells which columns make them wide, the orders and background rows used, and the
+most mixed rows to predict."""
 BYTES = 3_800_000
-"""What the rows may take of a page of 5 MB."""
+"""The rows' share of a page of 5 MB."""
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """Which column is drawn, and by what."""
+    """Which column to draw, and how."""
 
     column: str
     draw: Draw
 
 
 def read_neighbors(model: TableModel, target: str, table: pa.Table | None) -> pa.Table | None:
-    """The calibration rows in the table that the model was fitted on, which must be the same table.
+    """The calibration rows' cells in the table that the model was fitted on, which must be the same table.
 
-    Without it, the cells that the model keeps, if it keeps any.
+    Without it, the cells that the model keeps, if any.
     """
     if table is None:
         return None if model.cells is None else pa.table({model.encoder.inputs[0]: list(model.cells)})
@@ -55,7 +55,7 @@ def read_neighbors(model: TableModel, target: str, table: pa.Table | None) -> pa
     if table.num_rows != model.n_rows:
         raise InputError(*refusal, f", of {model.n_rows:,} rows, got one of {table.num_rows:,}")
     numbers = model.calibration_rows
-    there = numbers <= table.num_rows  # others came by update
+    there = numbers <= table.num_rows  # others were added by update
     known = model.regressor.y_calib_[there, model.find_target(target)]
     found = read_targets(table.take(numbers[there] - 1), [target])
     if not np.array_equal(found, known, equal_nan=True):
@@ -70,9 +70,9 @@ def missed_by(y: Float[NDArray, "n"], intervals: Float[NDArray, "n 2"]) -> Float
 
 
 def choose_rows(evaluated: Evaluated, *, n_most: int = MOST_ROWS) -> Int[NDArray, "k"]:
-    """In turn the row missed by most, an infinite one, the widest finite one and one at random, each once.
+    """In turn the worst miss, an infinite interval, the widest finite one and a random row, each row once.
 
-    The infinite ones come in random order too. What is cut off at the end leaves the same mixture.
+    Infinite ones are in random order too. Cutting the list at any length leaves the same mixture.
     """
     missed, width = missed_by(evaluated.y, evaluated.intervals), widths(evaluated.intervals)
     anyone = np.random.default_rng(0).permutation(len(missed))
@@ -95,10 +95,9 @@ def embed_rows(
     pictures: Pictures | None = None,
     n_bytes: int = BYTES,
 ) -> dict[str, Any]:
-    """The `chosen` rows as plain data for the page's script, as many of them as `n_bytes` hold.
+    """The `chosen` rows as plain data for the page's script, as many as fit into `n_bytes`.
 
-    `neighbors` are the calibration rows, where their cells are to be shown, `first_columns` those that are
-    shown before others.
+    `neighbors` are the calibration rows, if their cells are to be shown; `first_columns` are shown before others.
     """
     table, model = evaluated.table, evaluated.model
     names = _choose_columns(table, evaluated.target, first_columns)
@@ -141,7 +140,7 @@ def embed_rows(
 
 
 def _explanations(evaluated: Evaluated, chosen: Int[NDArray, "k"]) -> Sequence[Explanation | None]:
-    """Those of the page's target; none of methods that do not tell."""
+    """The explanations of the page's target; empty for methods that give none."""
     if evaluated.model is None:
         return [None] * len(chosen)
     rows, X = evaluated.table.take(chosen), _safe_indexing(evaluated.X, chosen)
@@ -157,7 +156,7 @@ def _explanations(evaluated: Evaluated, chosen: Int[NDArray, "k"]) -> Sequence[E
 
 
 def _times_of_columns(explanation: Explanation | None, names: Sequence[str]) -> list[float | None] | None:
-    """How many times wider the interval is for each of these cells, where that is told."""
+    """How many times wider the interval is because of each of these cells, if known."""
     if explanation is None or not explanation.shares:
         return None
     times = {share.column: share.times for share in explanation.shares}
@@ -165,7 +164,7 @@ def _times_of_columns(explanation: Explanation | None, names: Sequence[str]) -> 
 
 
 def _reasons(explanation: Explanation | None, places: Sequence[int]) -> list[Any]:
-    """The sentence, the weight of the unknown, the rows that are missing, and the neighbours."""
+    """The sentence, the weight at infinity, the number of missing rows, and the neighbours."""
     if explanation is None:
         return ["", 0.0, 0, []]
     evidence = explanation.evidence
@@ -174,7 +173,7 @@ def _reasons(explanation: Explanation | None, places: Sequence[int]) -> list[Any
 
 
 class _Gallery:
-    """Drawings by their number, each made and stored once."""
+    """Drawings by number, each made and stored once."""
 
     def __init__(self, pictures: Pictures | None) -> None:
         self.pictures = pictures
@@ -190,7 +189,7 @@ class _Gallery:
         return list(to_texts(table[self.pictures.column]).to_pylist())
 
     def add(self, texts: Sequence[str] | None, row: int) -> int | None:
-        """The number of this row's drawing; None where there is none."""
+        """The number of this row's drawing; None if there is none."""
         if self.pictures is None or texts is None:
             return None
         if texts[row] not in self._numbers:
@@ -203,16 +202,16 @@ class _Gallery:
 
 
 def _figures(evaluated: Evaluated, row: int) -> list[Any]:
-    """Number, y, prediction, ends of the interval and effective sample size of a row."""
+    """A row's number, y, prediction, interval ends and effective sample size."""
     lower, upper = evaluated.intervals[row].tolist()
     values = (evaluated.y[row], evaluated.y_pred[row], lower, upper, evaluated.n_effective[row])
     return [int(evaluated.row_numbers[row]), *(short(float(value)) for value in values)]
 
 
 def _neighbors(explanation: Explanation, places: Sequence[int]) -> list[list[Any]]:
-    """Row in the table of ``lvd fit``, weight, similarity, error and target of each neighbour.
+    """Each neighbour's row in the table of ``lvd fit``, weight, similarity, error and target.
 
-    Last its score, where that is something else than the error.
+    Then its score, if that is not the error.
     """
     named = explanation.score_name is not None
     return [
@@ -227,7 +226,7 @@ def _neighbors(explanation: Explanation, places: Sequence[int]) -> list[list[Any
 
 
 def _choose_columns(table: pa.Table, target: str, first: Sequence[str]) -> list[str]:
-    """The columns whose cells are shown: those that have a text, but the target."""
+    """The columns whose cells are shown: those that can be shown as text, except the target."""
     wanted = [name for name in dict.fromkeys([*first, *table.column_names]) if name != target]
     return [name for name in wanted if has_texts(table[name])][:MOST_COLUMNS]
 
@@ -248,16 +247,16 @@ def _cells(table: pa.Table, names: Sequence[str]) -> list[list[str]]:
 
 
 def cut(text: str) -> str:
-    """A text no longer than a cell may be."""
+    """The text, cut to the length of a cell."""
     return text if len(text) <= LONGEST_CELL else f"{text[: LONGEST_CELL - 1]}…"
 
 
 def _json_size(value: Any) -> int:
-    """Bytes on the page, with a comma."""
+    """The size in bytes on the page, including a comma."""
     return len(to_script_json(value).encode()) + 1
 
 
 def to_script_json(content: Any) -> Markup:
-    """JSON for the inside of a script element: no ``<`` in it can end the element."""
+    """JSON for a script element, with ``<`` escaped so that nothing ends the element."""
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return Markup(text.replace("<", "\\u003c"))

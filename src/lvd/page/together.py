@@ -11,7 +11,7 @@ from lvd.intervals import Boxes, Region
 from lvd.page.charts import Chart, outcome_dot, polyline, x_axis, y_axis
 from lvd.page.evaluation import Evaluated
 from lvd.tables.reports import Together, report_together
-from lvd.tables.seen_rows import row_ids
+from lvd.tables.row_split import row_ids
 from lvd.tables.table_encoder import read_targets
 
 MOST_REGIONS, MOST_PAIRS, CORNERS = 12, 3, 72
@@ -19,7 +19,8 @@ MOST_REGIONS, MOST_PAIRS, CORNERS = 12, 3, 72
 
 @dataclass(frozen=True)
 class TogetherView:
-    """The shape of the regions, their targets, the joint coverage, and charts of pairs with the page's target."""
+    """The shape of the regions, their targets, the joint coverage, and charts of pairs that include the page's
+    target."""
 
     shape: str
     targets: tuple[str, ...]
@@ -28,7 +29,7 @@ class TogetherView:
 
 
 def view_together(evaluated: Evaluated) -> TogetherView | None:
-    """What there is to see of a joint model on the page's rows; None of others, or where targets are missing."""
+    """What a joint model shows on the page's rows; None for other models, or if targets are missing."""
     if evaluated.model is None or evaluated.region is None:
         return None
     table, targets, place = evaluated.table, evaluated.model.encoder.targets, evaluated.place
@@ -59,7 +60,7 @@ def view_together(evaluated: Evaluated) -> TogetherView | None:
 
 
 def outline(region: Region) -> Float[NDArray, "n k 2"]:
-    """The borders of regions of two targets, each as a closed line."""
+    """The outlines of regions of two targets, each as a closed line."""
     if isinstance(region, Boxes):
         corners = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0], [-1.0, -1.0]])
     else:

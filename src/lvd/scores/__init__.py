@@ -1,4 +1,4 @@
-"""What is calibrated: scores that learn from training rows, score targets, and turn radii into intervals."""
+"""Conformity scores: they learn from training rows, score targets and turn radii into intervals."""
 
 from lvd.scores.distributional import DistributionalResidual
 from lvd.scores.joint import JointResidual

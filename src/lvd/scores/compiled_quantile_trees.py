@@ -1,4 +1,4 @@
-"""Growing trees of several quantiles and walking down them, compiled."""
+"""Compiled loops that grow and evaluate trees of several quantiles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numba import njit
 @no_type_check
 @njit(nogil=True, cache=True)
 def pinball_gradients(z, quantiles, taus):
-    """How the pinball losses fall along each quantile, and a column of ones."""
+    """The negative gradient of the pinball loss in each quantile, and a column of ones."""
     n, k = quantiles.shape
     result = np.ones((n, k + 1))
     for i in range(n):
@@ -24,7 +24,7 @@ def pinball_gradients(z, quantiles, taus):
 @no_type_check
 @njit(nogil=True, cache=True)
 def _add_up(bins, rows, gradients, columns, sums):
-    """Add the gradients, and a one for each row, to the sums of each bin of each column."""
+    """Add up the gradients and count the rows in each bin of each column."""
     width = gradients.shape[1]
     for i in rows:
         for c in range(len(columns)):
@@ -36,7 +36,7 @@ def _add_up(bins, rows, gradients, columns, sums):
 @no_type_check
 @njit(nogil=True, cache=True)
 def _best_cut(sums, least):
-    """The column and bin whose cut gains most, sum over quantiles of G^2 / n, and the gain; column -1: none."""
+    """The column and bin of the best cut, and its gain, the sum over quantiles of G^2 / n; column -1 for none."""
     n_columns, n_bins, width = sums.shape
     total = np.zeros(width)
     for b in range(n_bins):
@@ -72,9 +72,9 @@ def _best_cut(sums, least):
 @no_type_check
 @njit(nogil=True, cache=True)
 def grow_tree(bins, order, gradients, columns, limits):
-    """A tree of the rows in `order` (which is changed), best cut first, and the node where each row ends.
+    """A tree grown best cut first on the rows in `order`, which is permuted, and the leaf of each row.
 
-    `limits`: how many bins there are, the most leaves, and the fewest rows of one.
+    `limits`: the number of bins, the most leaves, and the fewest rows in a leaf.
     """
     n_bins, most_leaves, least = limits
     width, n_nodes = gradients.shape[1], 2 * most_leaves - 1
@@ -132,7 +132,7 @@ def _subtract(whole, one, other):
 @no_type_check
 @njit(nogil=True, cache=True)
 def _leaves_of(bins, tree):
-    """The node where each row ends."""
+    """The leaf of each row."""
     features, cuts, left, right = tree
     leaf = np.empty(len(bins), np.int64)
     for i in range(len(bins)):
@@ -146,7 +146,7 @@ def _leaves_of(bins, tree):
 @no_type_check
 @njit(nogil=True, cache=True)
 def _smallest(values, count, rank):
-    """The number of this rank among the first `count` values, which are reordered (Hoare's selection)."""
+    """The value of this rank among the first `count` values, which are reordered (Hoare's selection)."""
     low, high = 0, count - 1
     while low < high:
         pivot, i, j = values[(low + high) // 2], low, high
@@ -171,7 +171,7 @@ def _smallest(values, count, rank):
 @no_type_check
 @njit(nogil=True, cache=True)
 def leaf_quantiles(errors, rows, leaf, taus, n_nodes):
-    """The quantiles of each column's errors in each leaf."""
+    """The quantiles of the errors in each leaf, column by column."""
     result = np.zeros((n_nodes, len(taus)))
     ends = np.zeros(n_nodes, np.int64)
     for i in rows:
@@ -199,7 +199,7 @@ def leaf_quantiles(errors, rows, leaf, taus, n_nodes):
 def add_leaves(rows, trees, result):
     """Add the values of the leaf of every tree to each row."""
     roots, features, thresholds, left, right, values = trees
-    for root in roots:  # the nodes of one tree stay at hand for all rows
+    for root in roots:  # tree by tree, so that its nodes stay in the cache for all rows
         for i in range(len(rows)):
             node = root
             while left[node] != node:

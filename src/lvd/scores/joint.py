@@ -1,4 +1,4 @@
-"""One score for all targets of a row, whose radius gives a region that holds them together."""
+"""One score for all targets of a row; its radius gives a region that holds them together."""
 
 from __future__ import annotations
 
@@ -10,58 +10,57 @@ import torch
 
 from lvd._typing import Float, NDArray
 from lvd._validation import check_choice, present_rows
-from lvd.engine.sums import WeightedRows
+from lvd.engine.quantiles import WeightedRows
 from lvd.intervals import NO_BOUNDS, Bounds, Boxes, Ellipsoids, Region, mahalanobis_norm, reaches
-from lvd.scores.scaled import ScaledResidual
-from lvd.scores.scales import BANDWIDTHS, LEAST_SHARE
+from lvd.scores.scaled import BANDWIDTHS, LEAST_SHARE, ScaledResidual
 from lvd.scores.score import BoundScore, ConformityScore, EvaluatedRows, TrainingRows
 
 SHAPES = ("box", "ellipsoid")
 MOST_ROWS = 2000
 GLOBAL_STRENGTHS = (1.0, 3.0, 10.0, 30.0)
-"""Weights of the global matrix, in rows for each target."""
+"""Candidate weights of the global matrix, in rows per target."""
 COVARIANCE_GAIN = 0.01
-"""Local matrices are used if they beat the global one by so much, in log likelihood a row."""
+"""Local matrices are used if they beat the global one by this much, in log likelihood per row."""
 CLIPPED = 0.99
-"""Errors beyond this quantile of their norm are brought back to it, so that a few rows do not decide."""
+"""Errors whose norm is beyond this quantile are clipped to it, so that no few rows decide."""
 
 
 def covariance_misfit(shapes: Float[NDArray, "n t t"], errors: Float[NDArray, "n t"]) -> float:
-    """How badly covariance matrices fit the errors: the Gaussian likelihood's, at the best constant factor."""
+    """The negative Gaussian log likelihood of the errors, at the best constant factor."""
     squares = np.square(mahalanobis_norm(errors, shapes)).mean()
     return float((np.linalg.slogdet(shapes)[1].mean() + errors.shape[1] * np.log(squares)) / 2.0)
 
 
 def global_moments(errors: Float[NDArray, "n t"]) -> Float[NDArray, "t t"]:
-    """The mean of e e', its correlations shrunk by as many rows as there are targets."""
+    """The mean of e e', with correlations shrunk as if by one further row per target."""
     n_rows, n_targets = errors.shape
     products = errors.T @ errors
     return (products + n_targets * np.diag(np.diag(products)) / n_rows) / (n_rows + n_targets)
 
 
 def kept_off_zero(moments: Float[NDArray, "*n t t"]) -> Float[NDArray, "*n t t"]:
-    """With a small error in every direction, so that no region is flat."""
+    """Plus a small variance in every direction, so that no region is flat."""
     return moments + LEAST_SHARE**2 * np.eye(moments.shape[-1])
 
 
 class LocalCovariance:
     """``S(x) = (sum_j K_h(x, x_j) e_j e_j' + a S0) / (sum_j K_h(x, x_j) + a)``, S0 the same over all rows.
 
-    The e are errors in units of the error to expect; every matrix is kept off zero. The bandwidth h and the
-    strength a are those of the best leave-one-out Gaussian likelihood; where that is no better than with S0 at
-    every row, it is S0.
+    The e are errors divided by the expected error; every matrix is kept positive definite. The bandwidth h and
+    the strength a maximise the leave-one-out Gaussian likelihood; if that is no better than with S0 at every row,
+    S0 is used.
     """
 
     points_: Float[NDArray, "r k"]
     errors_: Float[NDArray, "r t"]
     moments_: Float[NDArray, "t t"]
     reach_: tuple[float, float] | None
-    """Bandwidth and strength; None for one matrix at every row."""
+    """Bandwidth and strength; None for the same matrix at every row."""
 
     def fit(
         self, points: Float[NDArray, "n k"] | None, errors: Float[NDArray, "n t"], seed: int
     ) -> LocalCovariance:
-        """Learn from the rows' coordinates and errors; without coordinates it is one matrix for all rows."""
+        """Learn from the rows' coordinates and errors; without coordinates, one matrix for all rows."""
         norms = np.linalg.norm(errors, axis=1)
         limit = float(np.quantile(norms, CLIPPED))
         clipped = errors * np.minimum(1.0, limit / np.where(norms > 0.0, norms, 1.0))[:, None]
@@ -95,7 +94,7 @@ class LocalCovariance:
         return best
 
     def _columns(self) -> Float[NDArray, "r c"]:
-        """The products of each row's errors, each pair of targets once, and a column of ones."""
+        """The products of each row's errors, one per pair of targets, and a column of ones."""
         first, second = np.triu_indices(self.errors_.shape[1])
         products = self.errors_[:, first] * self.errors_[:, second]
         return np.concatenate([products, np.ones((len(products), 1))], axis=1)
@@ -119,7 +118,7 @@ class LocalCovariance:
 class BoundJoint(BoundScore):
     """The largest of ``|y_t - y_pred_t| / unit_t``, or, with `shapes`, the Mahalanobis norm of the error.
 
-    A radius r reaches ``r * unit_t`` from the prediction of target t, in both.
+    In both, a radius r reaches ``r * unit_t`` from the prediction of target t.
     """
 
     shapes: Float[NDArray, "n t t"] | None = None
@@ -139,7 +138,7 @@ class BoundJoint(BoundScore):
         """The region's projections on each target; an empty region shrinks to the prediction."""
         columns = [
             self.region(radius[:, 0, number, 0]).project() for number in range(len(levels))
-        ]  # one level after the other, so that a region's own projections are these to the bit
+        ]  # level by level, so that these equal a region's own projections bit for bit
         return np.stack(columns, axis=2)
 
     def region(self, radius: Float[NDArray, "n"], bounds: Bounds = NO_BOUNDS) -> Region:
@@ -152,19 +151,19 @@ class BoundJoint(BoundScore):
 
 
 class JointResidual(ConformityScore):
-    """All targets' errors in one score, in units of the errors to expect at the row.
+    """One score for the errors of all targets, each divided by its expected error at the row.
 
     The units are those of :class:`ScaledResidual`, one for each target. A box is ``max_t |e_t| / s_t(x)``: one
     radius for all targets, each in its own units. An ellipsoid is ``sqrt(z' S(x)^-1 z)`` with
-    ``z_t = e_t / s_t(x)`` and S the moments of z near x, from training rows held out of the model, unless it tells
-    its errors itself: where errors are correlated, it is smaller. Units are the same on both sides. ``"box"`` and
-    ``"ellipsoid"`` are its names as a `conformity_score`.
+    ``z_t = e_t / s_t(x)`` and S the second moments of z near x, estimated from out-of-fold errors unless the
+    model predicts its own: it is smaller where errors are correlated. Units are the same on both sides. As a
+    `conformity_score` it is called ``"box"`` or ``"ellipsoid"``.
 
     Parameters
     ----------
     shape : ``"box"`` or ``"ellipsoid"``.
-    scales : which scales may enter the units, as in :class:`ScaledResidual`; with none each target's unit is its
-        mean error, the same at every row.
+    scales : the scales to choose from, as in :class:`ScaledResidual`; with none, each target's unit is its mean
+        error at every row.
 
     Examples
     --------
@@ -197,12 +196,12 @@ class JointResidual(ConformityScore):
         return self.mean_
 
     def error_sizes(self, errors: Float[NDArray, "n t"]) -> Float[NDArray, "n 1"]:
-        """The norm of the errors, each target's in units of its mean error: one kernel serves all targets."""
+        """The norm of the errors, each divided by its target's mean error: one kernel serves all targets."""
         means = np.nansum(np.abs(errors), axis=0) / np.maximum(1, (~np.isnan(errors)).sum(axis=0))
         return np.linalg.norm(errors / np.where(means > 0.0, means, 1.0), axis=1, keepdims=True)
 
     def fit(self, training: TrainingRows) -> None:
-        """Learn each target's units, and, for ellipsoids, how its errors go with the others'."""
+        """Learn each target's units and, for ellipsoids, how the targets' errors are correlated."""
         self.residual_ = ScaledResidual(self.scales)
         self.residual_.fit(training)
         self.covariance_ = None

@@ -18,7 +18,7 @@ from lvd.scores.score import BoundScore, ConformityScore, EvaluatedRows, Plan
 class BoundQuantiles(BoundScore):
     """``max(lower - y, y - upper)`` at each trained level, signed: negative inside the predicted quantiles.
 
-    With ends of their own the two parts of the maximum are columns of their own.
+    If each end moves on its own, the two parts of the maximum are separate columns.
     """
 
     quantiles: Float[NDArray, "n 2 k t"]
@@ -26,7 +26,7 @@ class BoundQuantiles(BoundScore):
     symmetric: bool
 
     def __call__(self, y: Float[NDArray, "n t"]) -> Float[NDArray, "n c t"]:
-        """One column for each level, or two."""
+        """One or two columns per level."""
         lower, upper = self.quantiles[:, 0], self.quantiles[:, 1]
         below, above = lower - y[:, None], y[:, None] - upper
         if self.symmetric:
@@ -36,7 +36,7 @@ class BoundQuantiles(BoundScore):
     def intervals(
         self, radius: Float[NDArray, "n s l t"], levels: Float[NDArray, "l"]
     ) -> Float[NDArray, "n 2 l t"]:
-        """The quantiles moved out by the radii; an emptied interval shrinks to its middle."""
+        """The quantiles moved out by the radii; an interval that becomes empty shrinks to its middle."""
         at = [position(self.levels, level) for level in levels.tolist()]
         lower = self.quantiles[:, 0, at] - radius[:, 0]
         upper = self.quantiles[:, 1, at] + radius[:, -1]
@@ -45,11 +45,11 @@ class BoundQuantiles(BoundScore):
 
 
 class QuantileResidual(ConformityScore):
-    """How far y is outside two quantiles that the model predicts, one network for each confidence level.
+    """How far y is outside two quantiles that the model predicts, with one network per confidence level.
 
     Parameters
     ----------
-    symmetric : move both ends by the same amount, or each by its own, at half of the miscoverage each.
+    symmetric : move both ends by the same amount; otherwise each by its own, with half of the miscoverage.
     """
 
     measure: ClassVar[str] = "score"
@@ -60,7 +60,7 @@ class QuantileResidual(ConformityScore):
         self.symmetric = symmetric
 
     def prepare(self, model: Model, levels: Float[NDArray, "l"]) -> QuantileModel:
-        """One network for each level, trained with the pinball loss."""
+        """One network per level, trained with the pinball loss."""
         self.levels_ = levels
         return QuantileModel.of(model, levels)
 
@@ -72,7 +72,7 @@ class QuantileResidual(ConformityScore):
 
     @property
     def only_levels(self) -> Float[NDArray, "l"]:
-        """Those that there are networks for."""
+        """The levels that networks were trained for."""
         return np.asarray(self.levels_, np.float64)
 
     def plan(self, level: float) -> Plan:

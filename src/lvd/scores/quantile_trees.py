@@ -1,9 +1,13 @@
-"""Boosted trees of several quantiles at once: one structure for all of them, and a value for each in every leaf."""
+"""Boosted trees that predict several quantiles at once: one tree structure, one value per quantile in every leaf.
+
+The quantiles of `GRID` describe the distribution of errors at a row; trees predict the fewer ones of `COARSE`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import NormalDist
 
 import numpy as np
 
@@ -11,19 +15,22 @@ from lvd._parallel import in_chunks
 from lvd._typing import Float, Int, NDArray
 from lvd._validation import InputError
 
+GRID = np.array([0.01, 0.025, 0.05, 0.1, 0.175, 0.25, 0.375, 0.5, 0.625, 0.75, 0.825, 0.9, 0.95, 0.975, 0.99])
+COARSE = np.array([0.025, 0.1, 0.3, 0.5, 0.7, 0.9, 0.975])
+"""The boosted quantiles; their differences from the quantiles of all rows are interpolated to all of `GRID`."""
 MOST_TREES, PATIENCE, RATE = 100, 15, 0.1
 MOST_LEAVES, LEAST_SHARE = 8, 40
-"""A leaf holds a 40th of the rows or more."""
+"""A leaf holds at least a 40th of the rows."""
 N_BINS = 64
 MOST_COLUMNS = 64
-"""A tree sees at most so many columns, drawn for it."""
+"""A tree sees at most this many columns, drawn at random."""
 OUTER = 0.2
-"""Quantiles below and above this share are stopped apart from those in the middle."""
+"""Outer quantiles, below this share or above its complement, are stopped separately from the middle ones."""
 
 
 @dataclass(frozen=True, eq=False)
 class QuantileTrees:
-    """A sum of trees with a column of values for each quantile: the nodes of all of them in one list.
+    """A sum of trees with a column of values per quantile; the nodes of all trees are in one list.
 
     At a node a row goes left if its feature is at most the threshold; a leaf is its own left and right.
     """
@@ -37,7 +44,7 @@ class QuantileTrees:
     values: Float[NDArray, "m k"]
 
     def _check_parameters(self) -> None:
-        """Refuse nodes at which a row would leave the trees or never come to a leaf."""
+        """Refuse nodes at which a row would leave the trees or never reach a leaf."""
         n_nodes, numbers = len(self.features), np.arange(len(self.features))
         shapes = {len(part) for part in (self.thresholds, self.left, self.right, self.values)}
         sides = np.stack([self.left, self.right]) if shapes <= {n_nodes} else np.full((2, 1), -1)
@@ -84,11 +91,11 @@ def boosted_quantiles(
     seed: int,
     blind: bool = False,
 ) -> tuple[QuantileTrees, Float[NDArray, "n k"]]:
-    """The mean of boosted quantiles, one for each fold left out, and those of the rows by trees without their fold.
+    """The mean of boosted quantiles, one ensemble per left-out fold, and the rows' out-of-fold quantiles.
 
-    Every tree takes a step along the pinball loss of all quantiles. The lower, middle and upper ones keep as many
-    trees each, perhaps none, as serve them best on the rows left out, which count by their weights; `blind` ones as
-    many as serve the other folds, so that the rows of a fold take no part in what their answers measure.
+    Every tree takes a step along the pinball loss of all quantiles. The lower, middle and upper ones each keep
+    the number of trees, perhaps none, with the lowest weighted loss on the left-out rows. If `blind`, the other
+    folds' losses decide instead, so that a row has no influence on its own out-of-fold quantiles.
     """
     from lvd.scores.compiled_quantile_trees import grow_tree, leaf_quantiles, pinball_gradients
 
@@ -142,7 +149,7 @@ def _losses_of_folds(
     quantiles: Float[NDArray, "f n k"],
     taus: Float[NDArray, "k"],
 ) -> Float[NDArray, "f 3"]:
-    """The pinball loss of the lower, middle and upper quantiles of each fold f, judged by the rows of f."""
+    """The pinball loss of the lower, middle and upper quantiles on each fold."""
     losses = weights[:, None] * pinball(z, quantiles[folds, np.arange(len(z))], taus)
     thirds = np.stack([losses[:, _thirds(taus) == third].sum(axis=1) for third in range(3)], axis=1)
     return np.stack([thirds[folds == fold].sum(axis=0) for fold in range(len(quantiles))])
@@ -153,7 +160,7 @@ def _thirds(taus: Float[NDArray, "k"]) -> Int[NDArray, "k"]:
 
 
 def _edges(column: Float[NDArray, "n"]) -> Float[NDArray, "e"]:
-    """Where a column is cut: its quantiles, but the largest value."""
+    """Where a column may be cut: at its quantiles, except the largest value."""
     probabilities = np.linspace(0.0, 1.0, N_BINS + 1)[1:]
     return np.unique(np.quantile(column, probabilities, method="lower"))[:-1]
 
@@ -161,7 +168,7 @@ def _edges(column: Float[NDArray, "n"]) -> Float[NDArray, "e"]:
 def _joined(
     baseline: Float[NDArray, "k"], forest: list[tuple[NDArray, ...]], edges: list[NDArray]
 ) -> QuantileTrees:
-    """The trees in one list of nodes, with thresholds in place of bins."""
+    """The trees as one list of nodes, with thresholds instead of bins."""
     if not forest:
         none = np.empty(0, np.int64)
         return QuantileTrees(baseline, none, none, np.empty(0), none, none, np.empty((0, len(baseline))))
@@ -170,3 +177,38 @@ def _joined(
     features, bins, left, right, values = (np.concatenate(parts) for parts in zip(*forest, strict=True))
     thresholds = np.array([edges[f][b] if b >= 0 else 0.0 for f, b in zip(features, bins, strict=True)])
     return QuantileTrees(baseline, starts, features, thresholds, left + offsets, right + offsets, values)
+
+
+def _carrying() -> Float[NDArray, "c k"]:
+    """The weights that interpolate changes of the boosted quantiles to `GRID`, linearly in normal quantiles."""
+    at, known = ([NormalDist().inv_cdf(tau) for tau in taus.tolist()] for taus in (GRID, COARSE))
+    return np.stack([np.interp(at, known, unit) for unit in np.eye(len(COARSE))])
+
+
+CARRIED = _carrying()
+
+
+class BoostedQuantiles:
+    """Boosted quantiles of `COARSE`, interpolated to those of `GRID`."""
+
+    trees_: QuantileTrees
+
+    def fit(
+        self,
+        features: Float[NDArray, "n f"],
+        z: Float[NDArray, "n"],
+        weights: Float[NDArray, "n"],
+        folds: Int[NDArray, "n"],
+        seed: int,
+        *,
+        blind: bool = False,
+    ) -> Float[NDArray, "n k"]:
+        """Fit; returns out-of-fold quantiles of the training rows. If `blind`, a row's fold does not stop its
+        trees either."""
+        self.constant_ = np.quantile(z, GRID) - np.quantile(z, COARSE) @ CARRIED
+        self.trees_, crossed = boosted_quantiles(features, z, weights, folds, COARSE, seed=seed, blind=blind)
+        return crossed @ CARRIED + self.constant_
+
+    def predict(self, features: Float[NDArray, "n f"]) -> Float[NDArray, "n k"]:
+        """The quantiles of each row."""
+        return self.trees_.predict(features) @ CARRIED + self.constant_

@@ -1,4 +1,4 @@
-"""Errors as scores: absolute, normalized by a second model, and with a measure of their own on either side."""
+"""Errors as scores: absolute, signed, normalized by a second model, or measured separately on either side."""
 
 from __future__ import annotations
 
@@ -11,43 +11,30 @@ from sklearn.base import clone
 
 from lvd._typing import Float, NDArray
 from lvd._validation import check_choice, present_rows
-from lvd.engine.sums import WeightedRows
+from lvd.engine.quantiles import WeightedRows
 from lvd.models import Model
-from lvd.scores.score import BoundScore, ConformityScore, EvaluatedRows, Plan, TrainingRows
+from lvd.scores.score import (
+    BoundResidual,
+    BoundScore,
+    ConformityScore,
+    EvaluatedRows,
+    Plan,
+    TrainingRows,
+    times,
+)
 from lvd.wrap import as_model
 
 ERROR_OFFSET = 1e-5
 
 
 def error_unit(error_pred: Float[NDArray, "n *t"]) -> Float[NDArray, "n *t"]:
-    """What an error is measured by: a predicted error, kept off zero."""
+    """The unit of an error: the predicted error, kept off zero."""
     return ERROR_OFFSET + np.abs(error_pred)
 
 
 @dataclass(frozen=True, eq=False)
-class BoundResidual(BoundScore):
-    """``max((y_pred - y) / below, (y - y_pred) / above)``: one radius moves both ends, each by its own measure."""
-
-    below: Float[NDArray, "n t"]
-    above: Float[NDArray, "n t"]
-
-    def __call__(self, y: Float[NDArray, "n t"]) -> Float[NDArray, "n 1 t"]:
-        """One column."""
-        error = y - self.y_pred
-        return np.maximum(-error / self.below, error / self.above)[:, None]
-
-    def intervals(
-        self, radius: Float[NDArray, "n 1 l t"], levels: Float[NDArray, "l"]
-    ) -> Float[NDArray, "n 2 l t"]:
-        """All y whose score is at most `radius`; an empty set, of a negative one, shrinks to the prediction."""
-        at_least_0, y_pred = np.maximum(radius[:, 0], 0.0), self.y_pred[:, None]
-        below, above = (_times(at_least_0, measure[:, None]) for measure in (self.below, self.above))
-        return np.stack([y_pred - below, y_pred + above], axis=1)
-
-
-@dataclass(frozen=True, eq=False)
 class BoundSigned(BoundScore):
-    """``(y_pred - y) / unit`` and ``(y - y_pred) / unit``: each end has a radius of its own."""
+    """``(y_pred - y) / unit`` and ``(y - y_pred) / unit``: each end has its own radius."""
 
     def __call__(self, y: Float[NDArray, "n t"]) -> Float[NDArray, "n 2 t"]:
         """Two columns."""
@@ -60,7 +47,7 @@ class BoundSigned(BoundScore):
         """All y with both scores at most their radii; an empty set shrinks to the prediction."""
         ends = np.stack([-radius[:, 0], radius[:, 1]], axis=1)
         kept = np.where(ends[:, :1] > ends[:, 1:], 0.0, ends)
-        return self.y_pred[:, None, None] + _times(kept, self.unit[:, None, None])
+        return self.y_pred[:, None, None] + times(kept, self.unit[:, None, None])
 
 
 class AbsoluteResidual(ConformityScore):
@@ -83,13 +70,13 @@ class AbsoluteResidual(ConformityScore):
 
 @dataclass(frozen=True)
 class ErrorModel:
-    """A model of the absolute error, on the rows themselves or on the first model's embeddings."""
+    """A model of the absolute error, of the rows themselves or of the first model's embeddings."""
 
     model: Model
     on_embeddings: bool
 
     def predict(self, rows: EvaluatedRows) -> Float[NDArray, "n t"]:
-        """The expected absolute error of each row and target; it may come out negative."""
+        """The predicted absolute error of each row and target; it may be negative."""
         return self.model.evaluate(rows.embeddings if self.on_embeddings else rows.inputs).y_pred
 
 
@@ -100,11 +87,10 @@ class NormalizedResidual(ConformityScore):
 
     Parameters
     ----------
-    error_estimator : the second model, fitted to the first one's absolute errors; by default one like the first,
-        or, for a prefit estimator, the built-in MLP on the embeddings. A function is trained already.
-    errors : which errors it learns: ``"held_out"``, those of models that have not seen the row, where lvd trains
-        the estimator; or ``"in_sample"``, the estimator's own on its training rows, which are too small but are
-        what the paper used.
+    error_estimator : the second model, fitted to the first one's absolute errors; by default a copy of the first
+        or, for a prefit estimator, the built-in MLP on the embeddings. A function is used as it is.
+    errors : which errors it learns from: ``"held_out"``, out-of-fold errors, if lvd trains the estimator; or
+        ``"in_sample"``, errors on the training rows, which are too small but are what the paper used.
     """
 
     error_model_: ErrorModel
@@ -118,7 +104,7 @@ class NormalizedResidual(ConformityScore):
 
     @property
     def learns_errors(self) -> bool:
-        """Unless the second model is trained already, or learns from the estimator's own errors."""
+        """Unless the second model is already trained, or learns from in-sample errors."""
         given = self.error_estimator
         return self.errors == "held_out" and (given is None or not as_model(given).prefit)
 
@@ -130,8 +116,8 @@ class NormalizedResidual(ConformityScore):
     def fit(self, training: TrainingRows) -> None:
         """Train the second model on absolute errors.
 
-        A trained model cannot be trained again as a second one: without an `error_estimator` the built-in
-        MLP is then trained on its embeddings.
+        A prefit model cannot be trained again as the second one: without an `error_estimator`, the built-in MLP
+        is trained on its embeddings.
         """
         on_embeddings = self.error_estimator is None and training.model.prefit
         if self.error_estimator is None and not on_embeddings:
@@ -146,15 +132,15 @@ class NormalizedResidual(ConformityScore):
         self.error_model_ = ErrorModel(model, on_embeddings)
 
     def bind(self, rows: EvaluatedRows) -> BoundResidual:
-        """The errors in units of the predicted ones."""
+        """The errors divided by the predicted errors."""
         unit = error_unit(self.error_model_.predict(rows))
         return BoundResidual(rows.y_pred, unit, unit, unit)
 
 
 class SignedResidual(ConformityScore):
-    """The signed error, each end of an interval with a quantile of its own at ``(1 - level) / 2``.
+    """The signed error; each end of an interval has its own quantile at ``(1 - level) / 2``.
 
-    For errors that are not symmetric. It bounds the misses on either side, and needs twice the rows.
+    For asymmetric errors. It bounds the misses on either side, and needs twice the rows.
     """
 
     def bind(self, rows: EvaluatedRows) -> BoundSigned:
@@ -162,17 +148,17 @@ class SignedResidual(ConformityScore):
         return BoundSigned(rows.y_pred, np.ones_like(rows.y_pred))
 
     def plan(self, level: float) -> Plan:
-        """Two columns, each of which may miss half of what both together may."""
+        """Two columns, each with half of the miscoverage."""
         return Plan((0, 1), (1.0 + level) / 2.0)
 
 
 class SidedResidual(ConformityScore):
-    """Errors measured by what is usual on their side among the training rows like this one.
+    """Errors divided by their usual size on the same side among similar training rows.
 
-    For errors that are not symmetric. One quantile serves both ends, and bounds the sum of the misses. The
-    measures are roots of kernel regressions of the squares of ``max(-error, 0)`` and ``max(error, 0)``, with
-    weight 1 on the squares' means. Squares, because errors that average to zero have equal plain means on
-    both sides however skewed they are. Without a kernel all training rows are alike.
+    For asymmetric errors. One quantile serves both ends, and bounds the sum of the misses. The sizes are roots of
+    kernel regressions of ``max(-error, 0)^2`` and ``max(error, 0)^2``, with weight 1 on their overall means. They
+    are squared because errors that average to zero have equal means on both sides, however skewed they are.
+    Without a kernel, all training rows count alike.
     """
 
     measure: ClassVar[str] = "score"
@@ -185,7 +171,7 @@ class SidedResidual(ConformityScore):
         return 1.0
 
     def fit(self, training: TrainingRows) -> None:
-        """Keep the errors of the training rows that each kernel has learned from."""
+        """Store the errors of the training rows that each kernel was learned from."""
         self.train_errors_ = training.errors
         n_learned = [len(kernel.train_points_) for kernel in training.rows.kernels]
         if n_learned and n_learned != np.isfinite(self.train_errors_).sum(axis=0).tolist():
@@ -193,7 +179,7 @@ class SidedResidual(ConformityScore):
             self.train_errors_ = np.where(unseen, self.train_errors_, np.nan)
 
     def bind(self, rows: EvaluatedRows) -> BoundResidual:
-        """The errors in units of what is usual on their side."""
+        """The errors divided by their usual size on the same side."""
         ones, scales = np.ones_like(rows.y_pred), []
         if not rows.kernels:
             sides = np.maximum([-self.train_errors_, self.train_errors_], 0.0)
@@ -216,9 +202,3 @@ def _side_scales(
     local = (sums[:, :2] + sides.mean(0)) / (sums[:, 2:] + 1.0)
     below, above = error_unit(local.sqrt().cpu().numpy()).T
     return below, above
-
-
-def _times(scores: NDArray, unit: NDArray) -> NDArray:
-    """The product; past the largest number it is infinite."""
-    with np.errstate(over="ignore"):
-        return np.asarray(scores * unit)

@@ -1,18 +1,18 @@
-"""The contract of conformity scores, and the rows they see."""
+"""The interface of conformity scores, and the rows they see."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import _safe_indexing
 
-from lvd._parallel import at_once
+from lvd._parallel import Jobs, at_once
 from lvd._progress import announce
 from lvd._typing import Bool, Float, Int, NDArray
 from lvd._validation import InputError, Parameter, is_matrix, row_digests, to_numpy
@@ -24,22 +24,32 @@ from lvd.models.candidates import FEWEST_ROWS, Folds, held_out_folds
 NEIGHBOR_ROWS, SMALL_ERROR = 2000, 0.1
 EVERY_ROW = slice(None)
 FEWEST_HELD_OUT = 1000
-"""A kernel is learned from so many held-out rows or more, instead of from all, which takes far longer."""
+"""With at least this many held-out rows a kernel is learned from them alone; learning from all takes far longer."""
 LEARNED_ROWS = 50_000
-"""What is learned about errors is learned from so many rows: more of them say the same."""
+"""Scales and shapes are learned from at most this many rows: more do not help."""
 
 
 @dataclass(frozen=True, eq=False)
 class EvaluatedRows:
-    """Rows after one pass of the model, with the kernels in whose coordinates they can be compared.
+    """Rows after one pass of the model, with the kernels that compare them.
 
-    `unknown` marks rows that are known beforehand to be unlike all training rows.
+    `unknown` marks rows that the caller knows to be unlike all training rows.
     """
 
     inputs: Any
     evaluation: Evaluation
     kernels: Sequence[Kernel] = ()
     unknown: Bool[NDArray, "n"] | None = None
+
+    def __getitem__(self, indices: Int[NDArray, "k"]) -> EvaluatedRows:
+        """Some of the rows."""
+        answers: Any = (None if part is None else part[indices] for part in self.evaluation)
+        return replace(
+            self,
+            inputs=_safe_indexing(self.inputs, indices),
+            evaluation=Evaluation(*answers),
+            unknown=None if self.unknown is None else self.unknown[indices],
+        )
 
     @property
     def y_pred(self) -> Float[NDArray, "n t"]:
@@ -48,7 +58,7 @@ class EvaluatedRows:
 
     @property
     def numbers(self) -> Float[NDArray, "n p"] | None:
-        """The inputs, where they are a matrix of numbers; what is missing in them has been filled in."""
+        """The inputs if they are a matrix of numbers, with missing values filled in."""
         if self.evaluation.inputs is not None:
             return self.evaluation.inputs
         return self.inputs if is_matrix(self.inputs) else None
@@ -60,23 +70,24 @@ class EvaluatedRows:
 
     @cached_property
     def placed(self) -> Embeddings:
-        """The embeddings where the kernels compute, brought there once for all targets."""
+        """The embeddings on the kernels' device, copied there once for all targets."""
         return place(self.embeddings, self.kernels[0].device if self.kernels else "cpu")
 
     def coordinates(self, target: int) -> Float[NDArray, "n k"]:
-        """Where the rows are in the coordinates of a target's kernel; a single one serves all targets."""
+        """The rows' coordinates in a target's kernel; a single kernel serves all targets."""
         kernel = self.kernels[0 if len(self.kernels) == 1 else target]
         return to_numpy(kernel.coordinates(self.placed))
 
     @property
     def keys(self) -> NDArray:
-        """What random draws belong to: the inputs, as the last digits of an embedding depend on the processor."""
+        """The keys of random draws: digests of the inputs, as the last digits of embeddings depend on the
+        processor."""
         return row_digests(self.inputs)
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingRows:
-    """What a score may learn from: the training rows, the model fitted to them, and the seed of what is random."""
+    """What a score may learn from: the training rows, the model fitted to them, and the random seed."""
 
     rows: EvaluatedRows
     y: Float[NDArray, "n t"]
@@ -84,15 +95,15 @@ class TrainingRows:
     device: str
     seed: int
     crossed: Float[NDArray, "n t"] | None = None
-    """Predictions of some rows, NaN elsewhere, by models that have not seen their fold; the others are made."""
+    """Out-of-fold predictions of some rows, NaN elsewhere; the missing ones are computed."""
     folds: Folds | None = None
-    """The folds that hold rows out, whose errors calibrate; None where other rows do."""
+    """The folds whose out-of-fold errors calibrate; None if rows set aside do."""
     sample_weight: Float[NDArray, "n"] | None = None
-    """How much each row counts when a model is trained."""
+    """The weight of each row in training."""
     n_jobs: int | None = None
     """How many models are trained at the same time."""
     held_out: Folds | None = None
-    """The folds that hold rows out where other rows calibrate; None for folds at random."""
+    """The folds for out-of-fold errors if rows set aside calibrate; None for random folds."""
 
     @property
     def errors(self) -> Float[NDArray, "n t"]:
@@ -101,7 +112,7 @@ class TrainingRows:
 
     @property
     def held_out_errors(self) -> Float[NDArray, "n t"]:
-        """Signed out-of-fold errors; a model that was trained already has its own errors here."""
+        """Signed out-of-fold errors; of a prefit model, its own errors."""
         return self.y - self.held_out_predictions
 
     @property
@@ -111,14 +122,14 @@ class TrainingRows:
 
     @property
     def held_out_spread(self) -> Float[NDArray, "n 2 t"] | None:
-        """The errors to expect, of those models, where they tell them."""
+        """The expected errors of those models, if they predict them."""
         return self._held_out.spread
 
     @cached_property
     def _held_out(self) -> Evaluation:
-        """What models without their fold say of the rows: full ones where that calibrates, else lighter ones.
+        """Out-of-fold evaluations of the rows: by full models if they calibrate, otherwise by lighter ones.
 
-        The embeddings are those of the model of all rows, as others have coordinates of their own.
+        The embeddings are those of the model trained on all rows: every model has its own coordinates.
         """
         own = self.rows.evaluation
         if self.model.prefit or len(self.y) < FEWEST_ROWS:
@@ -126,7 +137,7 @@ class TrainingRows:
         return self._held_out_by(self.folds or self.held_out or held_out_folds(len(self.y), self.seed))
 
     def _held_out_by(self, folds: Folds) -> Evaluation:
-        """The same by these folds alone; predictions of rows that they do not hold out are NaN."""
+        """The same with these folds alone; predictions of rows in none of them are NaN."""
         own = self.rows.evaluation
         predictions = np.full_like(self.y, np.nan) if self.crossed is None else self.crossed.copy()
         found = own._replace(
@@ -135,25 +146,23 @@ class TrainingRows:
             spread=None if own.spread is None else np.empty_like(own.spread),
         )
 
-        def hold_out(number: int) -> None:
-            inside, outside = folds[number - 1]
-            announce(f"errors on rows held out: fold {number} of {len(folds)}")
-            model = self.model.lighter() if self.folds is None else self.model.untrained()
-            weights = weights_for(self.sample_weight, inside)
-            model.fit(_safe_indexing(self.rows.inputs, inside), self.y[inside], **weights)
-            answer = model.evaluate(_safe_indexing(self.rows.inputs, outside))
-            for name in ("y_pred", "quantiles", "spread"):
-                if getattr(found, name) is not None:
-                    getattr(found, name)[outside] = getattr(answer, name)
-
+        template = self.model.lighter() if self.folds is None else self.model.untrained()
         asked = enumerate(folds, start=1)
         left = [number for number, fold in asked if not np.isfinite(predictions[fold[1]]).all()]
-        at_once(hold_out, left, self.n_jobs, self.rows.inputs)
+        jobs = Jobs(
+            partial(_evaluate_fold, template, (self.rows.inputs, self.y, self.sample_weight), folds),
+            left,
+            lambda number: announce(f"errors on rows held out: fold {number} of {len(folds)}"),
+        )
+        for number, answer in zip(left, at_once(jobs, self.n_jobs, self.rows.inputs), strict=True):
+            for name in ("y_pred", "quantiles", "spread"):
+                if getattr(found, name) is not None:
+                    getattr(found, name)[folds[number - 1][1]] = getattr(answer, name)
         return found
 
     @property
     def fold_of(self) -> Int[NDArray, "n"] | None:
-        """The fold that holds each row out; None for folds at random."""
+        """The fold that holds each row out; None for random folds."""
         if self.folds is None:
             return None
         numbers = np.empty(len(self.y), np.int64)
@@ -163,15 +172,16 @@ class TrainingRows:
 
     @property
     def held_out_rows(self) -> EvaluatedRows:
-        """The rows as models that have not seen them predict them."""
+        """The rows with out-of-fold predictions."""
         return replace(self.rows, evaluation=self._held_out._replace(y_pred=self.held_out_predictions))
 
     def out_of_fold_errors(self, *, joint: bool) -> Float[NDArray, "n t"]:
-        """Signed errors for a kernel to learn from; NaN for rows that are left out.
+        """Signed errors for a kernel to learn from; NaN for rows not used.
 
-        Of a model without a spread of its own, and where held-out errors calibrate, they are those of all rows. Of
-        one with a spread they are its own on the rows that it was not trained on, where at least `FEWEST_HELD_OUT`
-        of these have the target, or all targets for a `joint` score; else its own on all rows.
+        If the model predicts no spread, or if out-of-fold errors calibrate, they are the out-of-fold errors of
+        all rows. Otherwise they are the model's errors on rows it was not trained on, provided that at least
+        `FEWEST_HELD_OUT` of them have the target (all targets for a `joint` score), and else its errors on all
+        rows.
         """
         if self.rows.evaluation.spread is None or self.folds is not None:
             return self.held_out_errors
@@ -182,8 +192,8 @@ class TrainingRows:
         return np.where(unseen | ~enough, self.errors, np.nan)
 
     def part_to_learn_from(self) -> TrainingRows:
-        """Of very many rows as many as are needed, with their held-out predictions, for which fewer models are
-        trained; the same where each row is measured by its fold, or the model tells its own spread."""
+        """At most `LEARNED_ROWS` rows, with out-of-fold predictions, which take fewer models; all rows if
+        out-of-fold errors calibrate or the model predicts its own spread."""
         n_rows = len(self.y)
         if n_rows <= LEARNED_ROWS or self.folds is not None or self.rows.evaluation.spread is not None:
             return self
@@ -204,25 +214,36 @@ class TrainingRows:
         return replace(self, rows=rows, y=self.y[some], **found)
 
     def located(self, kernels: Sequence[Kernel]) -> TrainingRows:
-        """The same rows with kernels; predictions of held-out rows are kept."""
+        """The same rows with kernels; out-of-fold predictions are kept."""
         moved = replace(self, rows=replace(self.rows, kernels=kernels))
         if "_held_out" in vars(self):
             vars(moved)["_held_out"] = self._held_out
         return moved
 
 
+def _evaluate_fold(
+    template: Model, data: tuple[Any, NDArray, NDArray | None], folds: Folds, number: int
+) -> Evaluation:
+    """What a model like the template, trained without a fold of inputs, targets and weights, says of it."""
+    inputs, y, sample_weight = data
+    inside, outside = folds[number - 1]
+    model = template.untrained()
+    model.fit(_safe_indexing(inputs, inside), y[inside], **weights_for(sample_weight, inside))
+    return model.evaluate(_safe_indexing(inputs, outside))
+
+
 def weights_for(
     sample_weight: Float[NDArray, "n"] | None, rows: Int[NDArray, "k"] | slice = EVERY_ROW
 ) -> dict[str, Float[NDArray, "k"]]:
-    """What `fit` of a model is told of the weights of these rows: nothing where there are none."""
+    """The weights of these rows as keyword arguments of `fit`; empty if there are none."""
     return {} if sample_weight is None else {"sample_weight": sample_weight[rows]}
 
 
 def interpolates(training: TrainingRows) -> bool:
-    """Whether the model's errors on its training rows are too small to say anything about new rows.
+    """Whether the model's training errors are too small to say anything about new rows.
 
-    That is so for models that interpolate, such as trees, and where errors are tiny compared with the difference of
-    y between nearest neighbours.
+    They are for models that interpolate, such as trees, and if they are tiny compared with the differences of y
+    between nearest neighbours.
     """
     if training.model.interpolates:
         return True
@@ -237,14 +258,14 @@ def interpolates(training: TrainingRows) -> bool:
     known = np.isfinite(errors).any(axis=0) & np.isfinite(differences).any(axis=0)
     if not known.any():
         return False
-    # Target by target, as their units differ.
+    # Each target separately, as units differ.
     errors, differences = errors[:, known], differences[:, known]
     small = np.nanmedian(errors, axis=0) < SMALL_ERROR * np.nanmedian(differences, axis=0)
     return bool(small.mean() > 0.5)
 
 
 class Plan(NamedTuple):
-    """Which of a score's columns answer a confidence level, and the level of the quantile of each."""
+    """Which columns of a score answer a confidence level, and the quantile level of each."""
 
     columns: tuple[int, ...]
     level: float
@@ -252,9 +273,9 @@ class Plan(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class BoundScore(ABC):
-    """A score bound to rows: what their targets score, and which targets score at most a radius.
+    """A score bound to rows: it scores targets, and tells which targets score at most a radius.
 
-    `y_pred` is where intervals are centred, and `unit` what an error is measured by.
+    Intervals are centred at `y_pred`, and errors are measured in `unit`.
     """
 
     y_pred: Float[NDArray, "n t"]
@@ -268,10 +289,10 @@ class BoundScore(ABC):
     def intervals(
         self, radius: Float[NDArray, "n s l t"], levels: Float[NDArray, "l"]
     ) -> Float[NDArray, "n 2 l t"]:
-        """All y that score at most the radii of the columns that each level asks for; see :class:`Plan`."""
+        """All y whose scores are at most the radii of the columns of each level; see :class:`Plan`."""
 
     def __getitem__(self, rows: slice | Int[NDArray, "k"]) -> Any:
-        """The score bound to some of the rows; all that belongs to single rows has two dimensions or more."""
+        """The score bound to some of the rows; only arrays of two or more dimensions are per row."""
 
         def some(part: Any) -> Any:
             if isinstance(part, tuple):
@@ -282,40 +303,68 @@ class BoundScore(ABC):
         return replace(self, **{one.name: some(getattr(self, one.name)) for one in fields(self)})
 
     def signed(self, y: Float[NDArray, "n t"]) -> Float[NDArray, "n t"]:
-        """A score that grows with y: by default the error in units."""
+        """A score that increases with y: by default the error in units."""
         return (y - self.y_pred) / self.unit
 
     def targets_at(self, signed: Float[NDArray, "n j t"]) -> Float[NDArray, "n j t"]:
-        """The y of these signed scores; past the largest number they are infinite."""
+        """The y of these signed scores; infinite on overflow."""
         with np.errstate(over="ignore"):
             return self.y_pred[:, None] + signed * self.unit[:, None]
 
     def remark(self, row: int, target: int) -> str | None:
-        """What there is to say of the errors of a row in one sentence; by default nothing."""
+        """One sentence about the errors of a row; by default None."""
         return None
 
 
+@dataclass(frozen=True, eq=False)
+class BoundResidual(BoundScore):
+    """``max((y_pred - y) / below, (y - y_pred) / above)``: one radius moves both ends, each in its own unit."""
+
+    below: Float[NDArray, "n t"]
+    above: Float[NDArray, "n t"]
+
+    def __call__(self, y: Float[NDArray, "n t"]) -> Float[NDArray, "n 1 t"]:
+        """One column."""
+        error = y - self.y_pred
+        return np.maximum(-error / self.below, error / self.above)[:, None]
+
+    def intervals(
+        self, radius: Float[NDArray, "n 1 l t"], levels: Float[NDArray, "l"]
+    ) -> Float[NDArray, "n 2 l t"]:
+        """All y whose score is at most `radius`; if that is negative, the empty set shrinks to the prediction."""
+        at_least_0, y_pred = np.maximum(radius[:, 0], 0.0), self.y_pred[:, None]
+        below, above = (times(at_least_0, measure[:, None]) for measure in (self.below, self.above))
+        return np.stack([y_pred - below, y_pred + above], axis=1)
+
+
+def times(scores: NDArray, unit: NDArray) -> NDArray:
+    """The product; infinite on overflow."""
+    with np.errstate(over="ignore"):
+        return np.asarray(scores * unit)
+
+
 class ConformityScore(BaseEstimator, ABC):
-    """What is calibrated. Parameters are set by the constructor, and what `fit` learns ends in an underscore."""
+    """A conformity score. The constructor sets parameters; names of what `fit` learns end in an underscore."""
 
     joint: ClassVar[bool] = False
-    """Whether all targets of a row have one score, instead of one for each target."""
+    """Whether all targets of a row share one score."""
     measure: ClassVar[str] = "error"
-    """What a score is called: an error, in units of y or of the error to expect, or something else."""
+    """What a score is called in explanations: an error, in units of y or of the expected error, or something
+    else."""
 
     @property
     def learns_errors(self) -> bool:
-        """Whether `fit` learns from errors on rows that the model was not trained on."""
+        """Whether `fit` learns from out-of-fold errors."""
         return False
 
     @property
     def only_levels(self) -> Float[NDArray, "l"] | None:
-        """The levels that can be asked for, where `fit` has learned them; None for any."""
+        """The only levels that can be asked for, if `fit` learned them; None for any."""
         return None
 
     @property
     def typical(self) -> float | None:
-        """What scores are about before any calibration row is seen; None where that is not known."""
+        """The typical size of a score, known before calibration; None if unknown."""
         return None
 
     def measure_of(self, target: int) -> str:
@@ -323,30 +372,31 @@ class ConformityScore(BaseEstimator, ABC):
         return self.measure
 
     def error_sizes(self, errors: Float[NDArray, "n t"]) -> Float[NDArray, "n r"]:
-        """How badly rows went wrong, for a kernel of the errors to learn: a column for each kernel."""
+        """The error sizes that a kernel of the errors learns: one column per kernel."""
         return np.abs(errors)
 
     def prepare(self, model: Model, levels: Float[NDArray, "l"]) -> Model:
-        """The model that this score needs, by default the estimator's; checks parameters before it is trained."""
+        """The model that this score needs, by default the given one; checks parameters before training."""
         self._check_parameters()
         return model
 
     def plan(self, level: float) -> Plan:
-        """How a confidence level is answered: by default by one column, at the level itself."""
+        """How to answer a confidence level: by default with one column at the level itself."""
         return Plan((0,), level)
 
     def _check_parameters(self) -> None:
         """Refuse parameters that cannot work."""
 
     def fit(self, training: TrainingRows) -> None:
-        """Learn from the training rows, by default nothing; the calibration rows stay unseen."""
+        """Learn from the training rows, by default nothing; calibration rows are never seen."""
 
     @abstractmethod
     def bind(self, rows: EvaluatedRows) -> BoundScore:
         """The score of these rows."""
 
     def fit_crossed(self, training: TrainingRows) -> BoundScore:
-        """Learn, and bind the training rows by what has not seen them: their fold's model, scale and shape."""
+        """Fit, and bind the training rows out of fold: with models, scales and shapes that have not seen their
+        fold."""
         if type(self).fit is not ConformityScore.fit:
             raise InputError(
                 f"{type(self).__name__} has no out-of-fold scores of the rows it learns from, so it cannot serve ",

@@ -1,4 +1,4 @@
-"""A model behind HTTP: predictions, explanations and labels for programs, and one page for people (extra serve)."""
+"""Serve a model over HTTP: predictions, explanations and labels for programs, and a web page (extra serve)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["RequestLimits", "create_app"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load the web framework when it is needed: what is served, MLflow serves too."""
+    """Import the web framework on first use: MLflow serves the same models without it."""
     if name not in _HOMES:
         raise AttributeError(f"module 'lvd.serve' has no attribute {name!r}")
     try:

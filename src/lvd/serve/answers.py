@@ -1,4 +1,4 @@
-"""From requests to answers, without HTTP: rows of several requests share one call of the model."""
+"""From requests to answers, without HTTP: rows of several requests share one model call."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from lvd.tables.writing import to_csv, with_columns
 
 JSON, CSV = "application/json", "text/csv; charset=utf-8"
 MOST_EXPLAINED = 20
-"""So many rows are explained at a time."""
+"""The most rows to explain at a time."""
 
 
 class Reply(NamedTuple):
-    """A body, and how many rows it is about; `n_unknown` of them are like no training row."""
+    """A response body and the number of its rows, of which `n_unknown` resemble no training row."""
 
     body: bytes
     version: str
@@ -35,7 +35,7 @@ Outcome: TypeAlias = Reply | RefusedError
 
 
 def answer_all(served: Served, requests: Sequence[Asked], most_rows: int) -> list[Outcome]:
-    """The answer to each request, or its refusal; that of one says nothing about the others."""
+    """The answer or refusal for each request; requests do not affect each other."""
     if served.keeps_rows:
         return _answer_with_state(served, requests, most_rows)
     outcomes: dict[int, Outcome] = {}
@@ -59,7 +59,7 @@ def answer_all(served: Served, requests: Sequence[Asked], most_rows: int) -> lis
 def _answer_together(
     served: Served, asked: Asked, group: Sequence[tuple[int, JsonRows]]
 ) -> dict[int, Outcome]:
-    """One call of the model for the rows of all these requests; if that fails, one for each."""
+    """Answer all these requests with one model call; if that fails, one by one."""
     try:
         table = plain_table([row for _, rows in group for row in rows], served.plain_kinds)
         columns = served.predict(table, asked.levels, asked.guarantee)
@@ -69,13 +69,13 @@ def _answer_together(
             for start, stop in pairwise(ends)
         ]
         answers = [_reply_with(served, asked, *part) for part in parts]
-    except Exception:  # whose rows are to blame is seen when each is asked alone
+    except Exception:  # answering them one by one shows whose rows are at fault
         return {number: _catching(_answer, served, asked, rows) for number, rows in group}
     return {number: answer for (number, _), answer in zip(group, answers, strict=True)}
 
 
 def _answer_with_state(served: Served, requests: Sequence[Asked], most_rows: int) -> list[Outcome]:
-    """All that these requests change is kept at once; if one of them is refused, each is asked and kept alone."""
+    """Answer these requests and persist their changes at once; if one is refused, answer and persist each alone."""
 
     def answer(asked: Asked) -> Reply:
         return _answer(served, asked, read_rows_of(asked, _columns_for(served, asked), most_rows))
@@ -96,7 +96,7 @@ def _columns_for(served: Served, asked: Asked) -> list[str]:
 
 
 def _answer(served: Served, asked: Asked, rows: JsonRows | pa.Table) -> Reply:
-    """To one request alone."""
+    """Answer a single request."""
     table = any_table(rows, _columns_for(served, asked)) if isinstance(rows, list) else rows
     if asked.path == "/observe":
         found: Any = served.observe(table)
@@ -129,7 +129,7 @@ def _line(content: Any) -> bytes:
 
 
 def _catching(work: Callable[..., Any], *given: Any) -> Any:
-    """What `work` gives, or the refusal that it ends with."""
+    """The result of `work`, or the refusal it raised."""
     try:
         return work(*given)
     except RefusedError as refusal:
@@ -141,12 +141,12 @@ def _catching(work: Callable[..., Any], *given: Any) -> Any:
 
 
 def failure_of(error: BaseException) -> RefusedError:
-    """An error that is ours: where it happened, and nothing of what was asked."""
+    """A refusal for a bug in lvd: where it happened, without any of the request's data."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     place = "" if trace is None else f" in {trace.tb_frame.f_code.co_qualname}, line {trace.tb_lineno}"
     return RefusedError(
         *(500, f"the server failed ({type(error).__name__}{place})", "server"),
-        "try again; if it stays, report it as an error of lvd, with this sentence",
+        "try again; if it persists, report it as a bug in lvd, with this sentence",
     )

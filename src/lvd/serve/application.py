@@ -1,4 +1,4 @@
-"""The application: paths, what is checked before each, and what is counted after it."""
+"""The application: its paths, the checks before each, and the counters after it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from lvd.serve.requests import RequestLimits, check_host, check_token, read_requ
 from lvd.tables.reading import read_table
 
 SMALL_BODY = 32_768
-"""Longer bodies have a thread of their own, so that single rows do not wait for them."""
+"""Longer bodies get their own thread, so that single rows do not wait for them."""
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 Log: TypeAlias = Callable[[str], None]
 
@@ -48,18 +48,18 @@ def create_app(
     reload_seconds: float = 1.0,
     log: Log | None = None,
 ) -> FastAPI:
-    """The server of the model in `folder` as an ASGI application, for uvicorn or any other such server.
+    """An ASGI application that serves the model in `folder`, for uvicorn or any other ASGI server.
 
     Parameters
     ----------
-    folder : what ``lvd fit``, ``lvd online init`` or the `save` of a method wrote.
+    folder : written by ``lvd fit``, ``lvd online init`` or a method's `save`.
     limits : how much a request may ask for.
-    token : what requests must carry, but those for the empty page and ``/health``.
-    trusted : classes of your own that the model holds, as for :func:`lvd.load`.
-    fitted_on : the table that the model was fitted on, to show the cells of similar calibration rows.
-    hosts : the names under which it answers; None for any.
-    reload_seconds : how often the folder is looked at.
-    log : is given a line for each request: path, status, rows and time, nothing of what was asked.
+    token : required from every request except for the empty page and ``/health``.
+    trusted : your own classes in the model, as for :func:`lvd.load`.
+    fitted_on : the table that the model was fitted on, used to show the cells of similar calibration rows.
+    hosts : the host names it answers to; None for any.
+    reload_seconds : how often to check the folder for a new model.
+    log : called with a line for each request: path, status, rows and time, but no request data.
 
     Examples
     --------
@@ -91,7 +91,7 @@ def create_app(
 
 
 class Server:
-    """The handlers, and what they share."""
+    """The handlers and their shared state."""
 
     def __init__(
         self,
@@ -118,19 +118,19 @@ class Server:
         self.gauges.note_model(current.served.version, current.loaded_at, current.n_failures)
 
     async def watch(self, seconds: float) -> None:
-        """Look for a new model again and again."""
+        """Check for a new model periodically."""
         while True:
             await asyncio.sleep(seconds)
             await asyncio.to_thread(self.current.refresh)
             self._note_model()
 
     def close(self) -> None:
-        """What has begun is finished."""
+        """Finish the requests in progress."""
         for lane in self._lanes:
             lane.close()
 
     def guarded(self, handler: Handler, *, free: bool = False) -> Handler:
-        """The handler within the limits, for those who may ask, counted; whatever fails is a refusal."""
+        """Wrap a handler: enforce limits and access, count the request, and turn any failure into a refusal."""
 
         async def answer(request: Request) -> Response:
             start = time.perf_counter()
@@ -157,7 +157,7 @@ class Server:
             self._log(f"{path} {response.status_code}, {rows} rows, {1000.0 * seconds:.1f} ms")
 
     async def refuse_path(self, request: Request, error: HTTPException) -> Response:
-        """No such path, or not by this method."""
+        """Refuse an unknown path or method."""
         self.gauges.note_request("other", error.status_code, 0.0)
         path, status = request.url.path[:80], error.status_code
         if status == 405:
@@ -169,7 +169,7 @@ class Server:
         )
 
     async def ask(self, request: Request) -> Response:
-        """Predictions, explanations, or labels that are taken."""
+        """Return predictions or explanations, or take labels."""
         asked = await read_request(request, self.limits)
         alone = len(asked.body) > SMALL_BODY or asked.path == "/explain"
         lane = self._lanes[alone and not self.current.served.keeps_rows]
@@ -186,7 +186,7 @@ class Server:
         return Response(answer.body, media_type=answer.media_type, headers=headers)
 
     async def health(self, request: Request) -> Response:
-        """Whether the model in force is the one in the folder."""
+        """Whether the current model is the one in the folder."""
         current = self.current
         content: dict[str, Any] = {
             "status": "ok" if current.problem is None else "old model in force",
@@ -197,11 +197,11 @@ class Server:
             check_token(request, self._token)
             content |= {"problem": current.problem, **current.served.status()}
         except RefusedError:
-            pass  # what it says of files and rows is for those who may ask
+            pass  # details of files and rows are only for authorised clients
         return _json(content)
 
     async def model(self, request: Request) -> Response:
-        """What the page needs to know of the model."""
+        """What the page needs to know about the model."""
         served = self.current.served
         content = {
             "model": served.version,
@@ -214,15 +214,15 @@ class Server:
         return _json(content)
 
     async def metrics(self, request: Request) -> Response:
-        """The figures for Prometheus."""
+        """The metrics for Prometheus."""
         return Response(self.gauges.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def openapi(self, request: Request) -> Response:
-        """The description of all this."""
+        """The OpenAPI document."""
         return _json(describe_service(self.current.served, self.limits, with_token=self._token is not None))
 
     async def page(self, request: Request) -> Response:
-        """The page for people; it knows nothing of the model until it asks."""
+        """The web page; it contains nothing about the model until it asks the server."""
         text, policy = form_page()
         headers = {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer"}
         return Response(text, media_type="text/html; charset=utf-8", headers=headers)
@@ -230,7 +230,7 @@ class Server:
 
 @cache
 def form_page() -> tuple[str, str]:
-    """The page and its policy: this style and this script alone, which ask this server alone."""
+    """The page and its content security policy: only this style and script, which only contact this server."""
     html, more_style, script = (
         (files("lvd.serve") / name).read_text(encoding="utf-8")
         for name in ("form.html", "form.css", "form.js")

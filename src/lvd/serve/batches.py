@@ -1,4 +1,4 @@
-"""Requests that wait while the model is at work, and are answered together when it is free."""
+"""Requests that wait while the model is busy, and are answered together afterwards."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from lvd.serve.bodies import Asked
 from lvd.serve.refusals import RefusedError
 
 MOST_TOGETHER = 64
-"""So many requests share a call of the model at most."""
+"""The most requests that share a model call."""
 
 
 class Lane:
-    """A queue with one thread: whoever comes while it works is answered in the next batch."""
+    """A queue with one worker thread: requests that arrive while it works go into the next batch."""
 
     def __init__(
         self, work: Callable[[Sequence[Asked]], list[Outcome]], most_waiting: int, together: int
@@ -27,10 +27,10 @@ class Lane:
         self._busy = False
 
     async def ask(self, asked: Asked) -> Reply:
-        """The answer; a refusal is raised."""
+        """Wait for the answer; a refusal is raised."""
         if len(self._waiting) >= self._most_waiting:
             raise RefusedError(
-                *(503, f"{len(self._waiting)} requests wait already", "server"),
+                *(503, f"{len(self._waiting)} requests are already waiting", "server"),
                 "try again in a moment, or start more servers",
             )
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
@@ -42,7 +42,7 @@ class Lane:
         return outcome
 
     def close(self) -> None:
-        """What has begun is finished."""
+        """Finish the requests in progress."""
         self._pool.shutdown()
 
     def _begin(self) -> None:
@@ -51,7 +51,7 @@ class Lane:
         batch: list[tuple[Asked, asyncio.Future[Outcome]]] = []
         while self._waiting and len(batch) < self._together:
             one = self._waiting.popleft()
-            if not one[1].done():  # whoever asked has given up
+            if not one[1].done():  # the client has given up
                 batch.append(one)
         if not batch:
             return

@@ -20,7 +20,7 @@ SHAPE = 'send a list of rows such as [{"column": 1.5}], or one such row'
 
 
 class Asked(NamedTuple):
-    """A request as it came: the path and the body, and the options of its query, None where they are left out."""
+    """A parsed request: path, body, and query options, None if omitted."""
 
     path: str
     body: bytes
@@ -32,7 +32,7 @@ class Asked(NamedTuple):
 
 
 class PlainTypes(NamedTuple):
-    """The JSON values that a kind of column holds as they are, and what they are in a table."""
+    """The JSON types that a column kind accepts unchanged, and the Arrow type they become."""
 
     python: frozenset[type]
     arrow: pa.DataType
@@ -44,11 +44,11 @@ PLAIN = {
     "boolean": PlainTypes(frozenset({bool, _NONE}), pa.bool_()),
     "category": PlainTypes(frozenset({str, _NONE}), pa.string()),
 }
-"""Rows of such values mean the same alone and in the company of others, so they may be answered together."""
+"""Column kinds whose values mean the same in any batch, so that rows may be answered together."""
 
 
 def read_rows_of(asked: Asked, needed: Sequence[str], most: int) -> JsonRows | pa.Table:
-    """The rows of a body, of which there are at least one and at most so many, all with the columns needed."""
+    """The rows of a body: at least one, no more than the limit, all with the required columns."""
     if not asked.from_csv:
         return _read_json(asked.body, needed, most)
     try:
@@ -61,7 +61,7 @@ def read_rows_of(asked: Asked, needed: Sequence[str], most: int) -> JsonRows | p
 
 
 def are_plain(rows: JsonRows, kinds: Mapping[str, str]) -> bool:
-    """Whether all values are plain ones of their column's kind."""
+    """Whether all values have plain types of their column's kind."""
     for name, kind in kinds.items():
         plain = PLAIN[kind].python if kind in PLAIN else ()
         if not all(type(row[name]) in plain for row in rows):
@@ -77,7 +77,7 @@ def plain_table(rows: JsonRows, kinds: Mapping[str, str]) -> pa.Table:
 
 
 def any_table(rows: JsonRows, needed: Sequence[str]) -> pa.Table:
-    """Rows of any values as a table; Arrow finds the types."""
+    """Rows of any values as a table, with types inferred by Arrow."""
     columns = {}
     for name in needed:
         try:

@@ -1,4 +1,4 @@
-"""What a model's columns hold, for its page and its OpenAPI description: kinds, usual values, ranges, levels."""
+"""What a model's columns hold, for its page and OpenAPI document: kinds, usual values, ranges, levels."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from lvd.tables.frame_encoder import FrameEncoder
 from lvd.tables.inputs import CellEncoder, RowEncoder
 
 MOST_LEVELS = 200
-"""So many levels are listed; any text may be given."""
+"""The most levels to list; any text is accepted."""
 VALUE, GAP, LEVEL = "value", "gap", "level "
-"""What a number that the inputs become stands for: the value, whether it is missing, or one level."""
+"""What a coded feature represents: the value, whether it is missing, or one level."""
 
 
 @dataclass(frozen=True)
 class ColumnFacts:
-    """A column as people are asked for it; `usual` is an ordinary value, and `low` to `high` the training range."""
+    """A column as shown in forms; `usual` is an ordinary value, and `low` to `high` the training range."""
 
     name: str
     kind: str
@@ -36,7 +36,7 @@ class ColumnFacts:
 
 @dataclass(frozen=True)
 class TrainingRange:
-    """Middle, lowest and highest value of each number that the inputs become; `share` is its mean."""
+    """Median, minimum, maximum and mean (`share`) of each coded feature."""
 
     middle: Float[NDArray, "p"]
     low: Float[NDArray, "p"]
@@ -45,7 +45,7 @@ class TrainingRange:
 
     @classmethod
     def of(cls, method: Any) -> TrainingRange | None:
-        """What the support rule keeps of the training rows; None for other rules, or inputs that are no numbers."""
+        """The ranges kept by the support rule; None for other rules or non-numeric inputs."""
         rule = vars(method).get("support_")
         if not isinstance(rule, TrainingSupport) or rule.inputs_ is None or rule.ranges_ is None:
             return None
@@ -55,7 +55,7 @@ class TrainingRange:
 
 
 def describe_columns(encoder: RowEncoder, method: Any) -> tuple[ColumnFacts, ...]:
-    """The columns that the model reads, with what is known of their training rows."""
+    """The columns that the model reads, with what is known about their training rows."""
     if isinstance(encoder, CellEncoder):
         return (ColumnFacts(encoder.smiles, "category"),)
     coding = vars(vars(method).get("model_", method)).get("coding_")
@@ -71,7 +71,7 @@ def describe_columns(encoder: RowEncoder, method: Any) -> tuple[ColumnFacts, ...
 
 
 def _seen_levels(encoder: RowEncoder, place: int) -> tuple[str, ...]:
-    """The levels of a column that the model has seen, those of a frame's categories included."""
+    """The levels of a column that the model has seen, including those of a frame's categories."""
     if isinstance(encoder, FrameEncoder):
         return tuple(map(str, encoder.frame.categories[place]))
     column = encoder.columns[place]
@@ -79,7 +79,7 @@ def _seen_levels(encoder: RowEncoder, place: int) -> tuple[str, ...]:
 
 
 def _slots(encoder: RowEncoder, coding: InputCoding | None) -> Iterator[list[str]]:
-    """For each column what the numbers stand for that it becomes."""
+    """For each column, what its coded features represent."""
     if isinstance(encoder, FrameEncoder) and not encoder.as_matrix:
         for number in range(len(encoder.columns)):
             of_number = coding is None or coding.means[number] is not None
@@ -123,7 +123,7 @@ def _describe(
 
 
 def _usual_moment(column: Column, slots: list[str], known: TrainingRange | None, start: int) -> str | None:
-    """The middle of the training rows' dates, or the first one."""
+    """The median of the training rows' dates, or the first one."""
     if not column.parts:
         return None
     days = float(known.middle[start + slots.index("days")]) if known is not None and "days" in slots else 0.0
@@ -135,5 +135,5 @@ def _usual_moment(column: Column, slots: list[str], known: TrainingRange | None,
 
 
 def _as_example(value: float) -> float:
-    """Four digits, as an example needs no more."""
+    """The value to four digits, enough for an example."""
     return float(f"{value:.4g}")

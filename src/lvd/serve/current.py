@@ -1,4 +1,4 @@
-"""The model in force: exchanged between requests when its folder changes, kept where the new one is broken."""
+"""The current model: replaced between requests when its folder changes, kept if the new one is broken."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lvd.serve.served import Served, Signature, load_served, signature_of
 
 
 class CurrentModel:
-    """The model of a folder; `problem` says why a newer one is not in force."""
+    """The model of a folder; `problem` says why a newer one was not loaded."""
 
     def __init__(
         self, folder: Path, trusted: Sequence[type[Any] | str] = (), fitted_on: pa.Table | None = None
@@ -32,7 +32,7 @@ class CurrentModel:
         self._refreshing = threading.Lock()
 
     def refresh(self) -> bool:
-        """Take the model that is in the folder now, if it is another one; whether it has been taken."""
+        """Load the folder's model if it has changed; return whether it was loaded."""
         with self._refreshing:
             found = signature_of(self.folder)
             if found == self.served.signature:
@@ -59,7 +59,7 @@ class CurrentModel:
 
 
 def _warm_up(served: Served) -> None:
-    """Reply a row of usual values, so that the first request does not wait for what is compiled then."""
+    """Predict one row of usual values, so that compilation does not delay the first request."""
     row = {column.name: column.usual for column in served.columns}
     for path in ("/predict", "/explain"):
         answer_all(served, [Asked(path, to_json(row).encode())], most_rows=1)

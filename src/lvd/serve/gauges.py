@@ -1,4 +1,4 @@
-"""What is counted, for Prometheus: requests, their time, rows, and how many of these are unknown."""
+"""Prometheus metrics: requests, their duration, rows, and how many rows are unknown."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from lvd.serve.answers import Reply
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 LATEST = 1000
-"""The share of unknown rows is told of so many of the latest requests with rows."""
+"""How many of the latest requests with rows enter the share of unknown rows."""
 
 
 class Gauges:
-    """The figures of one server."""
+    """The metrics of one server."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
@@ -27,7 +27,7 @@ class Gauges:
         )
         self.rows = Counter("lvd_rows", "Rows answered.", ["path"], registry=registry)
         self.unknown = Counter(
-            "lvd_unknown_rows", "Rows predicted that are like no training row.", registry=registry
+            "lvd_unknown_rows", "Predicted rows that resemble no training row.", registry=registry
         )
         self.share = Gauge(
             "lvd_unknown_share", f"Their share in the latest {LATEST} predictions.", registry=registry
@@ -41,12 +41,12 @@ class Gauges:
         self._n_rows = self._n_unknown = 0
 
     def note_request(self, path: str, status: int, seconds: float) -> None:
-        """A request has been answered."""
+        """Count an answered request."""
         self.requests.labels(path, str(status)).inc()
         self.seconds.labels(path).observe(seconds)
 
     def note_rows(self, path: str, answer: Reply) -> None:
-        """It was about rows."""
+        """Count the rows of a request."""
         self.rows.labels(path).inc(answer.n_rows)
         if path != "/predict":
             return
@@ -58,12 +58,12 @@ class Gauges:
         self.share.set(self._n_unknown / max(1, self._n_rows))
 
     def note_model(self, version: str, loaded_at: float, n_failures: int) -> None:
-        """Which model is in force."""
+        """Record the current model."""
         self.model.clear()
         self.model.labels(version).set(1)
         self.loaded.set(loaded_at)
         self.failures.set(n_failures)
 
     def text(self) -> bytes:
-        """As Prometheus reads it."""
+        """The metrics in Prometheus' text format."""
         return generate_latest(self.registry)

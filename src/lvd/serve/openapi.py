@@ -19,18 +19,20 @@ REFUSED = {
 
 
 def describe_service(served: Served, limits: RequestLimits, *, with_token: bool) -> dict[str, Any]:
-    """An OpenAPI 3.1 document."""
+    """The OpenAPI 3.1 document."""
     paths = {
         "/predict": _post(
             "Predictions and intervals.", "Predicted", _level_option(many=True), _guarantee_option()
         ),
         "/explain": _post(
-            "Why intervals are as they are.", "Explained", _level_option(many=False), _neighbors_option()
+            "Explanations of intervals.", "Explained", _level_option(many=False), _neighbors_option()
         ),
     }
     if served.keeps_rows:
         paths = {
-            "/predict": _post("Predictions and intervals of rows whose labels are to come.", "Predicted")
+            "/predict": _post(
+                "Predictions and intervals of rows whose labels are not known yet.", "Predicted"
+            )
         }
         paths["/observe"] = _post("Take labels by the rows' keys.", "Observed", body="Labels")
     shown: dict[str, str] = {"/health": "Whether the model in force is that of its folder.",
@@ -79,7 +81,7 @@ def _schemas(served: Served) -> dict[str, Any]:
 
 
 def _value(column: ColumnFacts) -> dict[str, Any]:
-    """A column's type; null where the cell is missing."""
+    """The schema of a column's values; null for missing cells."""
     schema: dict[str, Any] = {"type": [TYPES[column.kind], "null"]}
     if column.usual is not None:
         schema["example"] = column.usual

@@ -1,4 +1,4 @@
-"""What a request is refused with: an HTTP status and the sentence of the command line, in three parts."""
+"""How requests are refused: an HTTP status, and the command line's message in three parts."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import re
 from lvd._validation import InputError, Parameter
 
 NAMES = {"confidence_level": "level", "n_neighbors": "neighbors"}
-"""The options of a request that the library calls otherwise."""
+"""Request options that have another name in the library."""
 OPTIONS = ("level", "guarantee", "neighbors")
 COLUMN, ROWS = re.compile(r"(?:column|target) '[^']*'"), re.compile(r"\brows? \d[\d, .]*\d|\brow \d+")
 LONGEST = 1000
 
 
 class RefusedError(Exception):
-    """A request that is refused: what is wrong, where, and what to do."""
+    """A refused request: what is wrong, where, and what to do."""
 
     def __init__(self, status: int, error: str, where: str, what_to_do: str) -> None:
         super().__init__(f"{error}; {what_to_do}")
@@ -25,12 +25,12 @@ class RefusedError(Exception):
 
     @property
     def body(self) -> bytes:
-        """The answer: JSON in one line."""
+        """The response body: one line of JSON."""
         return json.dumps(self.parts).encode() + b"\n"
 
 
 def refusal_of(error: InputError, where: str | None = None, status: int = 422) -> RefusedError:
-    """The same in parts: what follows the last semicolon of a sentence is what to do."""
+    """Split a message into parts: what follows its last semicolon is what to do."""
     lines = [line.rpartition("; ") for line in "".join(map(_told, error.pieces)).split("\n")]
     said = "; ".join(before or after for before, _, after in lines)
     remedies = dict.fromkeys(after for before, _, after in lines if before)
@@ -46,7 +46,7 @@ def _told(piece: str | Parameter) -> str:
 
 
 def _place_of(error: InputError, said: str) -> str:
-    """An option, or the first column and rows that the sentence names, else the body."""
+    """The option, or first column and rows, named in the message; otherwise the body."""
     first = next(iter(error.pieces), "")
     if isinstance(first, Parameter) and (name := NAMES.get(first.name, first.name)) in OPTIONS:
         return f"option {name}"

@@ -1,4 +1,4 @@
-"""What is read from a request before its rows are: its token, host, options, and body within limits."""
+"""What is read before a request's rows: its token, host, options, and body within limits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OPTIONS = {"/predict": ("level", "guarantee"), "/explain": ("level", "neighbors"
 
 @dataclass(frozen=True)
 class RequestLimits:
-    """How much a request may ask for: bytes and rows of its body, seconds until its answer, and how many wait."""
+    """Limits of a request: bytes and rows of its body, seconds until its answer, and how many may wait."""
 
     max_bytes: int = 10_000_000
     max_rows: int = 10_000
@@ -35,7 +35,7 @@ class RequestLimits:
 
 
 def check_token(request: Request, token: str | None) -> None:
-    """The request has the token, where one is needed; the comparison takes as long for any other."""
+    """Check the token, if one is required, in constant time."""
     if token is None:
         return
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
@@ -47,7 +47,7 @@ def check_token(request: Request, token: str | None) -> None:
 
 
 def check_host(request: Request, hosts: Sequence[str] | None) -> None:
-    """A page of another site cannot reach a server of this machine under a name of its own."""
+    """Check the host name, so that a page of another site cannot reach a local server under its own name."""
     if hosts is None:
         return
     given = request.headers.get("host", "")
@@ -60,7 +60,7 @@ def check_host(request: Request, hosts: Sequence[str] | None) -> None:
 
 
 async def read_request(request: Request, limits: RequestLimits) -> Asked:
-    """The options and the body of a request, within the limits."""
+    """Read a request's options and body within the limits."""
     path = request.url.path
     from_csv = _is_csv(request)
     options = _read_options(request, OPTIONS[path])
@@ -79,7 +79,7 @@ def _is_csv(request: Request) -> bool:
 
 
 def _read_options(request: Request, known: Sequence[str]) -> dict[str, Any]:
-    """The options of the query, checked; an unknown one is refused, as it would be passed over."""
+    """The checked query options; unknown ones are refused instead of being ignored."""
     given = request.query_params
     for name in given:
         if name not in known:
@@ -122,7 +122,7 @@ def _read_count(text: str) -> int:
                 f"neighbors must be a whole number from 1 to 1,000, got {text[:80]!r}",
                 "option neighbors",
             ),
-            "give such a number",
+            "send a number in this range",
         )
     return int(text[:9])
 

@@ -1,4 +1,4 @@
-"""What can be served, all asked alike: models of tables, other methods, and states of intervals over time."""
+"""Everything that can be served, behind one interface: table models, other methods, and intervals over time."""
 
 from __future__ import annotations
 
@@ -17,14 +17,12 @@ import pyarrow as pa
 from lvd._typing import Float, NDArray
 from lvd._validation import InputError, Parameter, check_choice
 from lvd.calibration.guarantees import GUARANTEES
-from lvd.intervals import interval_columns
-from lvd.methods import saving
-from lvd.methods.base import IntervalRegressor
+from lvd.methods.base import IntervalRegressor, interval_columns
 from lvd.methods.lvd import LVDRegressor
 from lvd.page.row_details import read_neighbors
 from lvd.serve.columns import ColumnFacts, describe_columns
 from lvd.serve.refusals import RefusedError
-from lvd.store import locked
+from lvd.store import load_object, locked, read_manifest
 from lvd.store.folder import MANIFEST
 from lvd.tables.frame_encoder import FrameEncoder
 from lvd.tables.inputs import RowEncoder
@@ -36,14 +34,14 @@ Columns: TypeAlias = dict[str, NDArray]
 Signature: TypeAlias = tuple[Any, ...]
 
 N_QUANTILES = 99
-"""The distribution of a row is told by so many quantiles, evenly spaced."""
+"""How many evenly spaced quantiles describe a row's distribution."""
 
 
 class Served(ABC):
-    """A loaded model and what is told about it; `version` is that of its folder, `signature` its state on disk."""
+    """A loaded model; `version` identifies what its folder holds, `signature` its state on disk."""
 
     keeps_rows: ClassVar[bool] = False
-    """Whether a prediction changes the model, so that requests are answered one after the other."""
+    """Whether predictions change the model, so that requests run one at a time."""
 
     def __init__(self, folder: Path, encoder: RowEncoder, method: Any) -> None:
         self.folder, self.encoder, self.method = folder, encoder, method
@@ -53,17 +51,17 @@ class Served(ABC):
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The names of what is predicted."""
+        """The names of the targets."""
         return self.encoder.targets
 
     @property
     def levels(self) -> list[float]:
-        """The levels of a request that names none."""
+        """The default levels of a request."""
         return np.atleast_1d(self.method.confidence_level).tolist()
 
     @property
     def promise(self) -> str:
-        """What the intervals promise."""
+        """The guarantee of the intervals, in one sentence."""
         return self.method.promise
 
     @property
@@ -73,12 +71,12 @@ class Served(ABC):
 
     @property
     def label_columns(self) -> list[str]:
-        """The columns that labels come with."""
+        """The columns that labels must have."""
         return list(self.targets)
 
     @property
     def plain_kinds(self) -> dict[str, str]:
-        """The kinds of the columns needed, as far as values of rows can be read without each other."""
+        """The kinds of the required columns, if rows can be read independently of each other."""
         dates = "date" if isinstance(self.encoder, FrameEncoder) else "category"
         return {one.name: dates if one.kind == "date" else one.kind for one in self.columns}
 
@@ -87,14 +85,14 @@ class Served(ABC):
         """The columns that ``lvd predict`` adds."""
 
     def explain(self, rows: pa.Table, level: float | None, n_neighbors: int) -> list[list[dict[str, Any]]]:
-        """For each row and target what ``lvd explain --json`` prints, and the distribution."""
+        """The output of ``lvd explain --json`` and the distribution, for each row and target."""
         raise RefusedError(
             *(409, f"a {type(self.method).__name__} has no similar calibration rows to show", "path"),
             "serve an LVDRegressor for explanations",
         )
 
     def observe(self, rows: pa.Table) -> dict[str, int]:
-        """Take labels of rows that were predicted."""
+        """Take the labels of predicted rows."""
         raise RefusedError(
             *(409, "this model takes no labels", "path"),
             "begin intervals over time with lvd online init, and serve its folder",
@@ -102,11 +100,11 @@ class Served(ABC):
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Within, the model may change; what has changed is on disk when it ends."""
+        """A context in which the model may change; changes are on disk when it exits."""
         yield
 
     def show_rows_of(self, table: pa.Table) -> None:
-        """Show the cells of calibration rows, which are in the table that the model was fitted on."""
+        """Show the cells of calibration rows from the table that the model was fitted on."""
         raise InputError(
             *(
                 Parameter("fitted_on", named=True),
@@ -116,12 +114,12 @@ class Served(ABC):
         )
 
     def status(self) -> dict[str, Any]:
-        """What is told about the model's health."""
+        """The model's health."""
         return {}
 
 
 class ServedTable(Served):
-    """A model of tables: what ``lvd fit`` wrote, or a fitted :class:`LVDRegressor` that was saved in Python."""
+    """A table model written by ``lvd fit``, or a fitted :class:`LVDRegressor` saved in Python."""
 
     def __init__(self, folder: Path, model: TableModel) -> None:
         if model.forecast is not None:
@@ -138,7 +136,7 @@ class ServedTable(Served):
 
     @property
     def promise(self) -> str:
-        """That of the guarantee chosen at the fit."""
+        """The promise of the guarantee chosen at fit time."""
         return self.model.promise
 
     def predict(self, rows: pa.Table, levels: Sequence[float] | None, guarantee: str | None) -> Columns:
@@ -149,7 +147,7 @@ class ServedTable(Served):
         return self._by_guarantee[guarantee].predict(rows, None if levels is None else list(levels))
 
     def explain(self, rows: pa.Table, level: float | None, n_neighbors: int) -> list[list[dict[str, Any]]]:
-        """As :meth:`TableModel.explain` has it for each row."""
+        """Explain each row with :meth:`TableModel.explain`."""
         shapes = self._distributions(rows)
         found = []
         for number in range(rows.num_rows):
@@ -163,20 +161,20 @@ class ServedTable(Served):
         return found
 
     def show_rows_of(self, table: pa.Table) -> None:
-        """The table is refused where it is another one."""
+        """Use this table for the neighbours' cells; raise if it is not the fitted one."""
         read_neighbors(self.model, self.targets[0], table)
         self._fitted_on = table.select([name for name in self.encoder.inputs if name in table.column_names])
 
     def _with_cells(self, told: dict[str, Any]) -> dict[str, Any]:
-        """The explanation with the cells of its neighbours, where the table is at hand that has them."""
+        """The explanation with the cells of its neighbours, if the table at hand has them."""
         if self._fitted_on is not None:
             for one in told["evidence"]["neighbors"]:
-                row = self._fitted_on.slice(one["index"] - 1, 1).to_pylist()  # others came by update
+                row = self._fitted_on.slice(one["index"] - 1, 1).to_pylist()  # others were added by update
                 one["cells"] = row[0] if row else {}
         return told
 
     def _distributions(self, rows: pa.Table) -> list[list[Any]]:
-        """For each row and target the quantiles of the distribution; None of targets that are held together."""
+        """The quantiles of each row and target's distribution; None for joint targets."""
         if self.model.regressor.joint is not None:
             return [[None] * len(self.targets)] * rows.num_rows
         shares = np.arange(1, N_QUANTILES + 1) / (N_QUANTILES + 1)
@@ -187,10 +185,10 @@ class ServedTable(Served):
 
 
 class ServedMethod(Served):
-    """Any other method that was saved in Python."""
+    """Any other method saved in Python."""
 
     def predict(self, rows: pa.Table, levels: Sequence[float] | None, guarantee: str | None) -> Columns:
-        """Intervals, and ``known`` where the method tells it."""
+        """Intervals, and ``known`` if the method decides it."""
         X = self.encoder.transform(rows)
         asked = self.method._levels(None if levels is None else list(levels))
         y_pred, intervals = self.method.predict_interval(X, asked, guarantee=guarantee)
@@ -203,7 +201,7 @@ class ServedMethod(Served):
 
 
 class ServedOnline(Served):
-    """Intervals over time, for rows with a key; what a request has changed is on disk before it is answered."""
+    """Intervals over time, for rows with a key; changes are on disk before a request is answered."""
 
     keeps_rows = True
 
@@ -224,12 +222,12 @@ class ServedOnline(Served):
 
     @property
     def levels(self) -> list[float]:
-        """The level that is wanted in the long run."""
+        """The long-run target level."""
         return [self.table.online.target_level]
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Only one process at a time; where another has changed the folder, its state is read first."""
+        """Lock the folder for one process; if another one changed it, reload its state first."""
         with locked(self.folder):
             if signature_of(self.folder) != self.signature:
                 self._read()
@@ -237,7 +235,7 @@ class ServedOnline(Served):
                 yield
                 self.table.save(self.folder)
             except BaseException:
-                self.signature = ()  # what is in memory is not what is on disk
+                self.signature = ()  # the state in memory differs from the one on disk
                 raise
             self.signature = signature_of(self.folder)
 
@@ -245,11 +243,11 @@ class ServedOnline(Served):
         self.signature, self.table = signature_of(self.folder), OnlineTable.load(self.folder)
 
     def predict(self, rows: pa.Table, levels: Sequence[float] | None, guarantee: str | None) -> Columns:
-        """Intervals of rows whose labels are to come."""
+        """Intervals of rows whose labels are not known yet."""
         for name, value in (("level", levels), ("guarantee", guarantee)):
             if value is not None:
                 raise RefusedError(
-                    *(422, f"intervals over time have a {name} of their own", f"option {name}"),
+                    *(422, f"intervals over time have their own {name}", f"option {name}"),
                     "leave it out, or choose it with lvd online init",
                 )
         return self.table.predict(rows, np.arange(1, rows.num_rows + 1))
@@ -259,10 +257,10 @@ class ServedOnline(Served):
         return asdict(self.table.observe([rows]))
 
     def explain(self, rows: pa.Table, level: float | None, n_neighbors: int) -> list[list[dict[str, Any]]]:
-        """Not yet."""
+        """Refuse: not supported yet."""
         raise RefusedError(
             *(409, "intervals over time are not explained", "path"),
-            "serve the model that they began with for explanations",
+            "serve the model they were started from for explanations",
         )
 
     def status(self) -> dict[str, Any]:
@@ -272,7 +270,7 @@ class ServedOnline(Served):
 
 
 def load_served(folder: Path, trusted: Sequence[type[Any] | str] = ()) -> Served:
-    """The model in a folder, whoever wrote it; if another one takes its place meanwhile, that one."""
+    """Load the model in a folder, whatever wrote it; retry if it is replaced meanwhile."""
     while True:
         signature, version = signature_of(folder), version_of(folder)
         served = _load_once(folder, trusted)
@@ -282,12 +280,12 @@ def load_served(folder: Path, trusted: Sequence[type[Any] | str] = ()) -> Served
 
 
 def _load_once(folder: Path, trusted: Sequence[type[Any] | str]) -> Served:
-    columns = saving.load_columns(folder)
+    columns = read_manifest(folder).get("columns")
     if isinstance(columns, dict) and "key" in columns:
         return ServedOnline(folder, OnlineTable.load(folder))
     if columns is not None:
         return ServedTable(folder, TableModel.load(folder, trusted=trusted))
-    method = saving.load_method(folder, trusted=trusted)
+    method = load_object(folder, {}, trusted)
     if not isinstance(method, IntervalRegressor):
         raise InputError(
             f"a {type(method).__name__} cannot be served, as {os.fspath(folder)} holds one; give a folder that "
@@ -301,7 +299,7 @@ def _load_once(folder: Path, trusted: Sequence[type[Any] | str]) -> Served:
 
 
 def _encoder_of(method: IntervalRegressor, folder: str) -> RowEncoder:
-    """The columns that a method keeps, or names for those of the array it was fitted on."""
+    """The columns stored with a method, or default names for those of the array it was fitted on."""
     kept = vars(method).get("columns_")
     if kept is None:
         n_targets = method.n_targets_
@@ -311,7 +309,7 @@ def _encoder_of(method: IntervalRegressor, folder: str) -> RowEncoder:
 
 
 def signature_of(folder: Path) -> Signature:
-    """What changes when anything in the folder does; empty where nothing is."""
+    """A signature that changes when anything in the folder does; empty if there is nothing."""
     try:
         files = sorted(folder.iterdir())
         return tuple((one.name, *_changes(one.stat())) for one in files)
@@ -324,7 +322,7 @@ def _changes(status: os.stat_result) -> tuple[int, int, int]:
 
 
 def version_of(folder: Path) -> str:
-    """A name for what is saved there: the first digits of a digest of its manifest; none where there is none."""
+    """The first digits of the manifest's digest, which identify the saved model; none without a manifest."""
     try:
         return hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()[:12]
     except OSError:

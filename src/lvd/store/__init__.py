@@ -1,9 +1,8 @@
 """Saving without pickle: objects become JSON and tensors in a folder, and come back checked."""
 
 from lvd.store.decoding import load_object
-from lvd.store.encoding import save_object
+from lvd.store.encoding import EXTENSIBLE, class_named, register, save_object
 from lvd.store.folder import check_replaceable, locked, read_manifest
-from lvd.store.storable import EXTENSIBLE, class_named, register
 
 __all__ = [
     "EXTENSIBLE",

@@ -1,7 +1,7 @@
 """Boosted trees of other libraries: parameters in JSON, trees in the library's own format, which holds no code.
 
-What is said of scikit-learn's trees in :mod:`lvd.store.estimators` holds here too: a forged file runs
-nothing, but may crash the library that reads it.
+As with scikit-learn's trees in :mod:`lvd.store.estimators`, a forged file cannot run code, but may crash the
+library that reads it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lvd._validation import InputError, MissingExtraError
 
 
 class Library(NamedTuple):
-    """A library's regressors, the ending of its files, and how trees become bytes and are put into a regressor."""
+    """A library's regressors, its file extension, and how to write trees and put them back into a regressor."""
 
     kinds: tuple[str, ...]
     ending: str
@@ -27,19 +27,19 @@ class Library(NamedTuple):
 
 
 def booster_library(estimator: Any) -> str | None:
-    """The library whose regressor this is, if it can be saved; a class made of one cannot."""
+    """The library of a regressor that can be saved; subclasses cannot."""
     library = type(estimator).__module__.split(".")[0]
     return library if library in LIBRARIES and type(estimator).__name__ in LIBRARIES[library].kinds else None
 
 
 def dump_booster(estimator: Any, library: str) -> bytes | None:
-    """The trees; None of a regressor that is not fitted."""
+    """The trees as bytes; None if the regressor is not fitted."""
     how = LIBRARIES[library]
     return how.dump(estimator) if how.is_fitted(estimator) else None
 
 
 def load_booster(library: str, kind: str, parameters: Mapping[str, Any], data: bytes | None) -> Any:
-    """The regressor of such a kind, and with trees a fitted one."""
+    """A regressor of this class, fitted if trees are given."""
     how = LIBRARIES[library]
     if kind not in how.kinds:
         raise InputError(f"{library} has no regressor {kind!r} that lvd saves")

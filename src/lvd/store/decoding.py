@@ -1,4 +1,4 @@
-"""From JSON and tensors back to objects; whatever is not as `encode` writes it is refused."""
+"""From JSON and tensors back to objects; anything that `encoding` would not write is refused."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from torch import Tensor, nn
 
 from lvd._validation import InputError, MissingExtraError, Parameter, note_origin, resolve_device
 from lvd.store.boosters import load_booster
-from lvd.store.encoding import DTYPES
+from lvd.store.encoding import DTYPES, STORABLES, Storable, class_named, extension, full_name, is_code
 from lvd.store.estimators import load_estimator
 from lvd.store.folder import MANIFEST, REMEDY, Contents, read_folder
-from lvd.store.storable import STORABLES, Storable, class_named, extension, full_name, is_code
 
 MOST_TIMES, LEAST_BYTES = 4, 1 << 24
-"""What is saved refers to each tensor and file once. A description may refer to so many times the bytes of the
-folder, and to some more, lest small ones be refused for what costs nothing."""
+"""lvd's own files refer to each tensor and file once. A description may refer to at most this many times the
+bytes of the folder, plus a fixed allowance for small folders."""
 LEARNED = re.compile(r"_?[A-Za-z][A-Za-z0-9_]*")
 
 
 def load_object(
     folder: str | os.PathLike[str], given: Mapping[str, Any], trusted: Sequence[type[Any] | str] = ()
 ) -> Any:
-    """The object that :func:`save_object` wrote; of classes that are not lvd's, only `trusted` ones are made.
+    """The object that :func:`save_object` wrote; of classes outside lvd, only `trusted` ones are created.
 
-    `given` holds, by the names of its constructor's parameters, the functions and torch modules that the object was
-    made with: they are not in the folder.
+    `given` holds the functions and torch modules that the object was constructed with, by parameter name: they
+    are not in the folder. None counts as not given.
     """
+    given = {name: part for name, part in given.items() if part is not None}
     contents = read_folder(folder)
     decoder = _Decoder(contents, given, [class_named(one) for one in trusted])
     try:
@@ -62,11 +62,11 @@ def load_object(
 
 
 class _NotGivenError(InputError):
-    """Something that is not in the folder was not given, or is not what was saved."""
+    """Something that is not in the folder was not given, or does not match what was saved."""
 
 
 class _Decoder:
-    """Rebuilds the objects in the order of the list, so that a reference is always to a finished one."""
+    """Rebuilds the objects in order, so that references are always to finished ones."""
 
     def __init__(self, contents: Contents, given: Mapping[str, Any], trusted: Sequence[type[Any]]) -> None:
         self.objects: list[Any] = []
@@ -120,13 +120,13 @@ class _Decoder:
         return estimator
 
     def _count(self, n_bytes: int) -> None:
-        """Refuse a description that would fill the memory with what it refers to again and again."""
+        """Refuse a description that would exhaust memory by repeated references."""
         self._bytes += n_bytes
         if self._bytes > self._most:
             raise InputError(f"it refers to more than {self._most:,} bytes, many times what the folder holds")
 
     def _shared(self, kind: str, name: str) -> Any:
-        """An array or tensor, the same for all that refer to it."""
+        """An array or tensor, shared by all references to it."""
         tensor = self._contents.tensors[name]
         self._count(tensor.nbytes)
         if (kind, name) not in self._read:
@@ -175,7 +175,7 @@ class _Decoder:
         return value
 
     def _parameters(self, storable: Storable, saved: Mapping[str, Any]) -> dict[str, Any]:
-        """The saved parameters; one that is newer than the saved model has its default."""
+        """The saved parameters; those that did not exist when the model was saved have their defaults."""
         known = storable.parameters
         if unknown := saved.keys() - known.keys():
             raise InputError(f"{storable.cls.__name__} has no parameter {min(unknown)!r}")
@@ -249,7 +249,7 @@ class _Decoder:
 
 
 def _build_layers(layers: Sequence[Any], state: Mapping[str, Tensor]) -> nn.Sequential:
-    """An MLP with the sizes of the weights in `state`, which were read already: no stated size is trusted."""
+    """An MLP with the sizes of the weights in `state`, which are already in memory: no stated size is trusted."""
     built: list[nn.Module] = []
     for number, layer in enumerate(layers):
         match layer:
@@ -265,7 +265,7 @@ def _build_layers(layers: Sequence[Any], state: Mapping[str, Tensor]) -> nn.Sequ
 
 
 def _unset_linear(weight: Tensor) -> nn.Linear:
-    """A layer without weights yet, made without random numbers, and without loading torch's symbolic shapes."""
+    """A layer with uninitialised weights, made without random numbers or torch's symbolic shapes."""
     n_outputs, n_inputs = weight.shape
     layer = nn.Linear(n_inputs, n_outputs, device="meta")
     layer.weight = nn.Parameter(torch.empty_like(weight))
@@ -317,7 +317,7 @@ def _available(device: str) -> str:
 
 
 def _placed(value: Any, owner: Any) -> Any:
-    """Learned tensors and modules on the owner's device; a module given as trained stays where it is."""
+    """Learned tensors and modules on the owner's device; a prefit module stays where it is."""
     if isinstance(value, Tensor):
         return value.to(resolve_device(owner.device))
     if isinstance(value, nn.Module) and not getattr(owner, "prefit", False):

@@ -1,15 +1,19 @@
-"""From objects to JSON and tensors.
+"""From objects to JSON and tensors, and which classes may be saved.
 
-The description lists objects in one flat list, each after all those it refers to; a reference is a number in
-that list. So an object that is held twice, as a kernel by its regressor and its calibration, is saved once.
-Any other value is itself when JSON has it, else ``{tag: content}``.
+The description is one flat list of objects, each after those it refers to by index. So a shared object, such as
+the kernel of a regressor and its calibration, is saved once. Any other value is stored as it is if JSON has its
+type, else as ``{tag: content}``.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -22,7 +26,6 @@ from lvd._validation import InputError
 from lvd.store.boosters import LIBRARIES, booster_library, dump_booster
 from lvd.store.estimators import dump_estimator, without_last
 from lvd.store.folder import Contents, write_folder
-from lvd.store.storable import EXTENSIBLE, STORABLES, full_name, is_code, storable_of
 
 DTYPES = frozenset(
     f"{kind}{bits}"
@@ -42,8 +45,8 @@ def save_object(
 ) -> None:
     """Write an object to a folder that :func:`load_object` reads.
 
-    `columns` describes, in types that JSON has, the columns of the table that it was fitted on; `card` is a text
-    for people. Without `replace` a model that is there stays.
+    `columns` describes the columns of the table that it was fitted on, in JSON types; `card` is a text for
+    people. Without `replace` an existing model is kept.
     """
     if storable_of(type(root)) is None:
         raise InputError(f"a {type(root).__name__} cannot be saved; only lvd's own classes can")
@@ -57,9 +60,9 @@ def save_object(
 class _Encoder:
     """Collects the parts of one model.
 
-    `name` is where a value is in the model. `path` is where the caller has put it, counted from the root's
-    constructor parameters: ``estimator``, ``embed``, ``estimator.module``; None for all that `fit` has made.
-    Functions and modules are not saved as such, and are asked for again by their path.
+    `name` locates a value in the model. `path` locates it among the root's constructor parameters, as in
+    ``estimator``, ``embed`` or ``estimator.module``; None for what `fit` created. Functions and modules are not
+    saved, but asked for again by their path.
     """
 
     def __init__(self) -> None:
@@ -69,13 +72,13 @@ class _Encoder:
         self._numbers: dict[int, int] = {}
         self._given: dict[int, tuple[str, Any]] = {}
         self._by_type: dict[Any, Callable[[Any, str, str | None], Any]] = {
-            np.generic: self._scalar,  # before float: numpy's float64 is one, and must come back as it was
+            np.generic: self._scalar,  # before float: numpy's float64 is a float, and must keep its type
             float: lambda value, name, path: value if math.isfinite(value) else {"float": str(value)},
             (list, tuple): self._sequence,
             dict: self._dict,
             np.ndarray: self._array,
             Tensor: lambda tensor, name, path: {"tensor": self._keep(name, tensor)},
-            # No prediction depends on it, and a state to resume from would be one more thing to check in loading.
+            # No prediction depends on it, and a saved state would be one more thing to check when loading.
             RANDOM: lambda generator, name, path: None,
             (*STORABLES, *EXTENSIBLE, nn.Module, BaseEstimator): self._object,
         }
@@ -84,11 +87,11 @@ class _Encoder:
         """`value` in JSON types."""
         if value is None or type(value) in (bool, int, str):
             return value
-        if booster_library(value) is not None:
-            return self._object(value, name, path)
         for types, encode_as in self._by_type.items():
             if isinstance(value, types):
                 return encode_as(value, name, path)
+        if booster_library(value) is not None:
+            return self._object(value, name, path)
         if is_code(value):
             return {"given": [self._path(value, name, path), _called(value)]}
         raise InputError(f"{name} is a {type(value).__name__}, which cannot be saved")
@@ -112,7 +115,7 @@ class _Encoder:
             return {"texts": array.tolist()}
         _check_dtype(str(array.dtype), name)
         self._keep(name, torch.from_numpy(np.array(array, order="C")))
-        # A product with the transposed layout may round otherwise: the same bits need the same layout.
+        # Products of another memory layout may round differently: the same bits need the same layout.
         fortran = array.flags.f_contiguous and not array.flags.c_contiguous
         return {"fortran array" if fortran else "array": name}
 
@@ -188,7 +191,7 @@ class _Encoder:
         return self._given.get(id(template), (None, None))[0]
 
     def _path(self, value: Any, name: str, path: str | None) -> str:
-        """The path by which `value`, or one like it, is asked for again."""
+        """The path by which to ask for `value`, or one like it, again."""
         if path is not None:
             self._given[id(value)] = path, value
             return path
@@ -210,7 +213,7 @@ class _Encoder:
 
 
 def _describe_layers(module: nn.Module) -> list[Any] | None:
-    """The layers of a plain MLP, to build it from again; None for any other module."""
+    """The layers of a plain MLP, to rebuild it from; None for any other module."""
     if type(module) is not nn.Sequential:
         return None
     layers: list[Any] = []
@@ -241,3 +244,95 @@ def _called(value: Any) -> str:
 def _check_dtype(dtype: str, name: str) -> None:
     if dtype not in DTYPES:
         raise InputError(f"{name} holds values of type {dtype}, which cannot be saved; only numbers can")
+
+
+def attributes_of(value: Any) -> dict[str, Any]:
+    """The attributes of an object, without the values of ``cached_property``, which are computed again."""
+    kept = vars(value).items()
+    return {
+        name: item for name, item in kept if not isinstance(getattr(type(value), name, None), cached_property)
+    }
+
+
+@dataclass(frozen=True)
+class Storable:
+    """A class that may be saved. By default an object is saved as its attributes.
+
+    Parameters
+    ----------
+    cls : the class; subclasses do not count.
+    parameters : the constructor's; all other attributes are learned.
+    root : whether its objects are models by themselves, not only parts of one.
+    take_apart : returns the attributes to save, in types that can be saved.
+    complete : called on the rebuilt object after its attributes are set, to restore the rest.
+    check : refuses a rebuilt object whose parameters are not valid.
+    """
+
+    cls: type[Any]
+    parameters: Mapping[str, inspect.Parameter]
+    root: bool = False
+    take_apart: Callable[[Any], dict[str, Any]] = attributes_of
+    complete: Callable[[Any], None] | None = None
+    check: Callable[[Any], None] | None = None
+
+
+EXTENSIBLE: list[type[Any]] = []
+"""Interfaces that users implement in their own classes. Such objects are saved under the full name of their
+class, and loaded only if the caller names that class as trusted."""
+
+
+def full_name(cls: type[Any]) -> str:
+    """The name under which a user's class is saved."""
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def class_named(name: str | type[Any]) -> type[Any]:
+    """The class with this :func:`full_name`, whose module is imported; a class is returned as it is."""
+    if not isinstance(name, str):
+        return name
+    module, _, path = name.partition(":")
+    if not path or not module:
+        raise InputError(f"a class of your own is named as MODULE:CLASS, got {name!r}")
+    try:
+        found: Any = import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise InputError(
+            f"{name} cannot be imported ({error}); name a class of a module in the current folder or of an "
+            "installed package, as MODULE:CLASS"
+        ) from error
+    if not isinstance(found, type):
+        raise InputError(f"{name} must be a class, got {type(found).__name__}; name the class itself")
+    return found
+
+
+def storable_of(cls: type[Any]) -> Storable | None:
+    """How objects of this class are saved; None if they cannot be."""
+    if cls in STORABLES:
+        return STORABLES[cls]
+    return extension(cls) if issubclass(cls, tuple(EXTENSIBLE)) else None
+
+
+def extension(cls: type[Any], *, root: bool = False) -> Storable:
+    """How objects of a user's class are saved: as their parameters and what `fit` learned."""
+    check = getattr(cls, "_check_parameters", None)
+    return Storable(cls, inspect.signature(cls).parameters, root=root, check=check)
+
+
+STORABLES: dict[type[Any], Storable] = {}
+"""The classes that may be saved and loaded, once the modules that register them are imported."""
+
+
+def register(cls: type[Any], **ways: Any) -> None:
+    """Register a class for saving and loading; no other class is ever looked up.
+
+    `ways` are fields of :class:`Storable`; `check` defaults to the class's ``_check_parameters``, if any.
+    """
+    ways.setdefault("check", getattr(cls, "_check_parameters", None))
+    STORABLES[cls] = Storable(cls, inspect.signature(cls).parameters, **ways)
+
+
+def is_code(value: Any) -> bool:
+    """Whether it is the user's code, to be given again when loading: a function, or an object that predicts."""
+    return callable(value) or callable(getattr(value, "predict", None))

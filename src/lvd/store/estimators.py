@@ -47,16 +47,16 @@ TRUSTED = frozenset(
         "sklearn.utils.validation.check_array",
     }
 )
-"""What scikit-learn's own regressors and transformers hold and skops does not trust by itself. By name, because a
-rule such as "all of sklearn" would let in functions that read files. The functions among them only compute with
-arrays; some are called through a ``partial``, and what is in one must be trusted too. The trees and splines
-hold indices that are not checked: a forged file cannot run code, but can crash the process."""
+"""Parts of scikit-learn's regressors and transformers that skops does not trust by default. They are listed by
+name, because a rule such as "all of sklearn" would admit functions that read files. The functions among them only
+compute with arrays; some are called through a ``partial``, whose content must be trusted too. Indices in trees
+and splines are not checked: a forged file cannot run code, but can crash the process."""
 
 
 SCHEMA_BYTES = 64 << 20
 """The longest description of an estimator, which takes up to 30 times the memory when parsed."""
 SPARSE_RATIO = 20
-"""How much longer than packed a sparse matrix, which scipy compresses, may be; and as much as a schema."""
+"""A sparse matrix, which scipy compresses, may have this many times its packed size, plus `SCHEMA_BYTES`."""
 
 
 def dump_estimator(estimator: Any, name: str) -> bytes:
@@ -65,7 +65,7 @@ def dump_estimator(estimator: Any, name: str) -> bytes:
     try:
         data: bytes = io.dumps(estimator)
         untrusted = _untrusted(io, data)
-    except Exception as error:  # skops lets through whatever the estimator's own parts raise
+    except Exception as error:  # skops passes on whatever the estimator's parts raise
         raise InputError(
             f"{name}, a {type(estimator).__name__}, cannot be saved: {error}; save it your own way "
             "and give lvd a pair of functions (predict, embed)"
@@ -95,14 +95,14 @@ def load_estimator(data: bytes, name: str) -> Any:
 
 
 def without_last(pipeline: Any) -> Any:
-    """The Pipeline with nothing in place of its last step."""
+    """The Pipeline with its last step removed."""
     shorter = copy.copy(pipeline)
     shorter.steps = [*pipeline.steps[:-1], (pipeline.steps[-1][0], "passthrough")]
     return shorter
 
 
 def _check_sizes(data: bytes) -> None:
-    """Unpacked, the archive takes about the memory of the file: what `dump_estimator` writes is not compressed."""
+    """Refuse archives that grow when unpacked: `dump_estimator` does not compress."""
     with ZipFile(BytesIO(data)) as archive:
         entries = archive.infolist()
         if any(entry.compress_type != ZIP_STORED for entry in entries):

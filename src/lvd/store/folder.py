@@ -1,8 +1,8 @@
 """The folder of a saved model: ``manifest.json``, one safetensors file, one for each estimator of another library,
 and ``card.md``.
 
-The manifest says what the other files hold and carries the sha256 of each of them and of itself, so a changed
-byte anywhere is noticed. Each file is read once: the bytes that were checked are the bytes that are used.
+The manifest describes the other files and holds the sha256 of each of them and of itself, so any changed byte is
+detected. Each file is read once: the bytes checked are the bytes used.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ REMEDY = "copy the folder again from where it was saved, or save the model again
 
 
 class Contents(NamedTuple):
-    """What a folder holds: a description in JSON types, the numbers, estimators in formats of their own, and a text
+    """The content of a folder: a description in JSON types, tensors, estimators in their own formats, and a text
     for people, which is written and checked, but not read."""
 
     description: dict[str, Any]
@@ -49,7 +49,7 @@ class Contents(NamedTuple):
 
 
 def write_folder(folder: str | os.PathLike[str], contents: Contents, *, replace: bool = True) -> None:
-    """Write a folder, whole or not at all; only an empty folder or, on request, a saved model is replaced."""
+    """Write a folder atomically; only an empty folder or, on request, a saved model is replaced."""
     target = Path(folder)
     if replace:
         check_replaceable(target)
@@ -78,11 +78,11 @@ def write_folder(folder: str | os.PathLike[str], contents: Contents, *, replace:
 
 @contextmanager
 def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Only one process at a time changes the model that is saved in this folder; others wait.
+    """Let only one process at a time change the model saved in this folder; others wait.
 
-    The lock is on the manifest, so that there is no file to leave behind, and it ends with its process. It goes
-    with the folder that is replaced: who has waited looks for the new one. Where nothing is saved, nothing is
-    locked.
+    The lock is on the manifest, so no lock file is left behind, and it ends with its process. When a folder is
+    replaced its lock is gone with it, so a process that has waited looks for the new manifest. Where nothing is
+    saved, nothing is locked.
     """
     manifest = Path(os.path.realpath(folder), MANIFEST)
     while (known := _identity(manifest)) is not None and known not in _held.get():
@@ -102,7 +102,7 @@ def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
 
 
 _held: ContextVar[frozenset[Any]] = ContextVar("held", default=frozenset())
-"""The manifests that are locked here."""
+"""The manifests locked in this context."""
 
 
 def _identity(file: int | Path) -> tuple[int, int] | None:
@@ -114,7 +114,7 @@ def _identity(file: int | Path) -> tuple[int, int] | None:
 
 
 def _open_to_lock(manifest: Path) -> int:
-    """Some disks lock only what may be written."""
+    """Some file systems lock only files open for writing."""
     flags = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
     try:
         return os.open(manifest, os.O_RDWR | flags)
@@ -140,7 +140,7 @@ def _wait_for(file: int, folder: str | os.PathLike[str]) -> None:
 
 
 def read_folder(folder: str | os.PathLike[str]) -> Contents:
-    """Read and check a folder; anything not as it was written is an InputError that names the file."""
+    """Read and check a folder; any difference from what was written is an InputError that names the file."""
     manifest = read_manifest(folder)
     files = {name: _read_file(Path(folder), name, entry) for name, entry in _files(folder, manifest)}
     if TENSORS not in files:
@@ -193,7 +193,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def check_replaceable(target: Path) -> None:
-    """A model can be saved to `target`: to find out before it is trained."""
+    """Check, before training, that a model can be saved to `target`."""
     refusal, parent = f"cannot save to {str(target)!r}", Path(os.path.realpath(target)).parent
     try:
         if not parent.is_dir():

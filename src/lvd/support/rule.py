@@ -140,9 +140,9 @@ class Neighborhood:
 
         mean, scale = mean_and_scale(rows)
         chosen = np.random.default_rng(seed).permutation(len(rows))[:MOST_ROWS]
-        every = _standardise(rows, mean, scale)
-        _, first = np.unique(every[chosen], axis=0, return_index=True)
-        placed = every[chosen[np.sort(first)]]  # repeated rows say nothing about how far apart rows are
+        drawn = _standardise(rows[chosen], mean, scale)
+        _, first = np.unique(drawn, axis=0, return_index=True)
+        placed = drawn[np.sort(first)]  # repeated rows say nothing about how far apart rows are
         own = NearestNeighbors(n_neighbors=min(2, len(placed))).fit(placed).kneighbors(placed)[0][:, -1]
         tail = tail_exponent(own)
         return cls(mean, scale, placed, ordinary_limit(own) * times_of_few(len(own), tail + more), tail)

@@ -1,1 +1,1 @@
-"""A user's table in, intervals out: reading, encoding, the model of a table, writing, and Ray."""
+"""A user's table in, intervals out: reading, encoding, the table model, writing, and Ray."""

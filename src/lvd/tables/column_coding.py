@@ -1,4 +1,4 @@
-"""How one column becomes features: learned from its values, never from the target."""
+"""How one column becomes features, learned from its values and never from the target."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ from lvd.tables.dates import (
 Kind: TypeAlias = Literal["number", "boolean", "category", "date"]
 
 MAX_CATEGORIES = 100
-"""At most this many levels of a column get a feature of their own; the rest are pooled."""
+"""The most levels of a column with their own feature; the rest are pooled."""
 LEAST_ROWS = 10
-"""Where levels are pooled, those with fewer rows than this are."""
+"""Levels with fewer rows than this are pooled, if a column has too many."""
 MAX_CODED = 1000
-"""About how many features all levels together may have: with many such columns, each gets fewer."""
+"""The approximate limit on features for all levels together: with many such columns, each gets fewer."""
 
 PLAIN_NUMBERS = "write plain numbers, such as 1234.5, without separators, units and currency signs"
 _SIGNS = re.compile(r"[$\u20ac\u00a3\u00a5\u20b9%,'\s_]")
@@ -70,27 +70,28 @@ class Column:
     name : str
         Name of the column in the table.
     kind : {"number", "boolean", "category", "date"}
-        Numbers and true/false values (1 and 0) give one feature, categories one feature each, dates one for each
-        part.
+        Numbers and true/false values (1 and 0) give one feature, categories one per level, dates one per part.
     categories : tuple of str
-        The levels with a feature of their own, sorted; the empty text is missing.
+        The levels with their own feature, sorted; the empty text is missing.
     median : float, optional
-        Replaces a missing number or moment where a model accepts none; without it a missing one is refused.
+        Replaces a missing number or moment for models that accept none; without it, missing values are an
+        error.
     rare : tuple of str
-        The other levels that fit has seen, sorted: they share one feature.
+        The other levels seen in fit, sorted: they share one feature.
     shares : tuple of float
-        Where levels are rare: the share of the rows of each of `categories` and `rare`, a feature too.
+        If levels are pooled: the share of rows of each level in `categories` and `rare`, also a feature.
     means : tuple of tuples of float
-        For each target the mean of the rows of each of `categories` and `rare`, and last that of all rows, which
-        stands for levels that fit has not seen; features too. Models that calibrate by cross-validation have none.
+        For each target, the mean over the rows of each level in `categories` and `rare`, followed by the
+        overall mean, which stands for levels unseen in fit; also features. Models calibrated by
+        cross-validation have none.
     parts : tuple of str
-        What a date becomes.
+        The parts a date is split into.
     origin : float
-        The first moment of a date, from which its days count.
+        The first moment of a date column, from which its days are counted.
     moments : str, optional
-        What kind of moments a date column holds; models of older versions do not know.
+        The kind of moments in a date column; models of older versions lack it.
     order : {"dmy", "mdy"}, optional
-        Whether its texts begin with the day or the month, where they end with the year.
+        Whether its texts begin with the day or the month, if they end with the year.
     """
 
     name: str
@@ -107,7 +108,7 @@ class Column:
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """The column's name, or ``name=category`` for each category (``name=`` for missing), ``name: year``..."""
+        """The column's name, or ``name=category`` per category (``name=`` for missing), ``name: year``..."""
         if self.kind == "date":
             return tuple(f"{self.name}: {part}" for part in self.parts)
         if self.kind != "category":
@@ -119,9 +120,9 @@ class Column:
 
 
 def example_of_formatted(texts: Sequence[str]) -> str | None:
-    """A text such as ``1,234`` or ``5%``, where half of those that are not empty or more are such numbers.
+    """A text such as ``1,234`` or ``5%``, if at least half of the non-empty texts are such numbers.
 
-    Only the signs between and beside its digits keep such a text from being a number.
+    Only signs around and between its digits keep such a text from being a number.
     """
     known = [text for text in texts if text]
     found = [
@@ -135,11 +136,11 @@ def example_of_formatted(texts: Sequence[str]) -> str | None:
 def learn_column(
     name: str, values: pa.ChunkedArray, *, impute: bool, date_format: DateOrder | None = None
 ) -> Column:
-    """What kind of column these are all values of; `learn_from` finds the medians, levels and first moments.
+    """The kind of a column with these values; `learn_from` adds medians, levels and first moments.
 
-    If `impute`, missing numbers are accepted, and the column's median replaces them where a model accepts none;
-    missing categories are a category of their own. Else both are refused. The values of a dictionary (categorical)
-    column are categories even when they are integers.
+    With `impute`, missing numbers are accepted and replaced by the column's median for models that accept none,
+    and missing categories are a category of their own. Otherwise both are errors. A dictionary (categorical)
+    column is a category even if its values are integers.
     """
     if name == "" or name.startswith("__index_level_"):
         raise InputError("looks like a row index that was saved with the table")
@@ -163,7 +164,7 @@ def learn_column(
 def encode_column(
     column: Column, values: pa.ChunkedArray, *, numbers: RowNumbers = None
 ) -> Float[NDArray, "n k"]:
-    """The features of a column's values, NaN where they are missing."""
+    """The features of a column's values, with NaN for missing ones."""
     if column.kind == "category":
         return _encode_levels(column, values)
     array = _read(column, values, numbers)
@@ -179,7 +180,7 @@ def encode_column(
 
 
 def features_of_missing(column: Column) -> list[float]:
-    """What replaces the features of a missing cell, where a model accepts no NaN."""
+    """The features of a missing cell, for models that accept no NaN."""
     if column.kind == "date" and column.median is not None:
         return split_moments(np.array([column.median]), column.parts, column.origin)[0].tolist()
     return [column.median or 0.0] * len(column.feature_names)
@@ -204,7 +205,7 @@ def _check_levels(values: pa.ChunkedArray, impute: bool) -> None:
 
 
 def _check_not_numbers(texts: pa.ChunkedArray, missing: Bool[NDArray, "n"]) -> None:
-    """Numbers with a few slips among them are not categories, nor are numbers that floats cannot hold."""
+    """Raise for numbers with a few slips among them, which are no categories, or too long for floats."""
     number = are_numbers(texts)
     other = ~number & ~missing
     if not (other & ~to_mask(without_marks(texts).is_null())).any():
@@ -232,16 +233,16 @@ def _refuse_missing(missing: Bool[NDArray, "n"], numbers: RowNumbers = None) -> 
 
 
 def level_index(column: Column, values: pa.ChunkedArray) -> tuple[Int[NDArray, "n"], Bool[NDArray, "n"]]:
-    """The place of each row's level among `categories` and `rare`, and whether it is one of them."""
+    """Each row's level as an index into `categories` and `rare`, and whether it is one of them."""
     levels = pa.array((*column.categories, *column.rare), pa.string())
     index = pc.fill_null(pc.index_in(to_texts(values), value_set=levels), -1).to_numpy()
     return index, index >= 0
 
 
 def _encode_levels(column: Column, values: pa.ChunkedArray) -> Float[NDArray, "n k"]:
-    """One-hot codes, and where levels are pooled, whether it is a rare one, the frequency, and mean targets.
+    """One-hot codes, and for pooled levels whether the level is rare, its frequency, and mean targets.
 
-    A level that fit has not seen is coded as a rare one, of which there was no row.
+    A level unseen in fit is coded as a rare one with frequency 0.
     """
     index, seen = level_index(column, values)
     n_frequent = len(column.categories)
@@ -250,17 +251,17 @@ def _encode_levels(column: Column, values: pa.ChunkedArray) -> Float[NDArray, "n
         return one_hot
     rare = ~seen | (index >= n_frequent)
     shares = np.where(seen, np.array(column.shares)[index], 0.0)
-    means = [np.array(one)[index] for one in column.means]  # of a level that is not seen, -1, the last
+    means = [np.array(one)[index] for one in column.means]  # an unseen level, -1, gets the last one
     return np.column_stack([one_hot, rare, shares, *means])
 
 
 def learn_from(
     columns: Sequence[Column], train: pa.Table, *, forget_dates: str | None = None
 ) -> tuple[Column, ...]:
-    """The columns with the medians, levels and first moments of these rows.
+    """The columns with medians, levels and first moments learned from these rows.
 
-    Of the dates of column `forget_dates` only what comes back is kept: no year, no days since the first one, and no
-    month where the rows are of less than a year.
+    For dates of column `forget_dates` only recurring parts are kept: no year, no days since the first one, and
+    no month if the rows span less than a year.
     """
     by_name = {column.name: column for column in columns}
     n_coded = sum(holds_levels(train[name].type) for name in by_name)
@@ -288,8 +289,8 @@ def learn_from(
 def with_mean_targets(
     columns: Sequence[Column], train: pa.Table, y: Float[NDArray, "n t"], seed: int
 ) -> tuple[tuple[Column, ...], dict[str, Float[NDArray, "n t"]]]:
-    """The columns with the mean targets of pooled levels, and by name those of the training rows themselves, which
-    other rows have told (see :class:`lvd.models.level_coding.TargetCoding`)."""
+    """The columns with mean targets of pooled levels and, by name, the training rows' own, computed out-of-fold
+    (see :class:`lvd.models.level_coding.TargetCoding`)."""
     learned, own = list(columns), {}
     for place, column in enumerate(columns):
         if not column.rare:
@@ -305,7 +306,7 @@ def with_mean_targets(
 
 
 def _pool(column: Column, texts: pa.ChunkedArray, limit: int) -> Column:
-    """The levels of a column by how many rows have them: all, or the most frequent ones and the rare rest."""
+    """Split a column's levels by frequency: keep all, or the most frequent ones and the rare rest."""
     counts = Counter({one["values"]: one["counts"] for one in pc.value_counts(texts).to_pylist()})
     if len(counts) <= limit:
         return replace(column, categories=tuple(sorted(counts)), rare=(), shares=())
@@ -317,7 +318,7 @@ def _pool(column: Column, texts: pa.ChunkedArray, limit: int) -> Column:
 
 
 def column_to_dict(column: Column) -> dict[str, Any]:
-    """A column in types that JSON has; what most columns lack is left out."""
+    """A column in JSON types; defaults are omitted."""
     content = {
         name: list(value) if isinstance(value, tuple) else value for name, value in asdict(column).items()
     }
@@ -326,7 +327,7 @@ def column_to_dict(column: Column) -> dict[str, Any]:
 
 
 def column_from_dict(entry: Any) -> Column:
-    """A column out of JSON; anything else is a KeyError, TypeError, ValueError or OverflowError."""
+    """A column from JSON; invalid input raises KeyError, TypeError, ValueError or OverflowError."""
     (name,), categories = check_texts([entry["name"]]), check_texts(entry["categories"])
     rare, parts = check_texts(entry.get("rare", [])), check_texts(entry.get("parts", []))
     shares, origin = entry.get("shares", []), entry.get("origin", 0.0)
@@ -364,7 +365,7 @@ def column_from_dict(entry: Any) -> Column:
 
 
 def check_texts(values: Any) -> tuple[str, ...]:
-    """A list of texts out of JSON, as a tuple."""
+    """A JSON list of texts, as a tuple."""
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise TypeError(f"{values!r} is not a list of texts")
     return tuple(values)

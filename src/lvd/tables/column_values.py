@@ -1,10 +1,10 @@
-"""The values of one column as numbers or texts, and words for those that are refused.
+"""A column's values as numbers or texts, and the wording of errors about them.
 
-Missing is, among numbers and true/false values, a null, NaN or one of `MISSING_MARKS`; among texts only a
-null or the empty text, so that a category may be called "NA". Rows are counted from 1, without the header.
+In numbers and true/false values, missing means a null, NaN or one of `MISSING_MARKS`; in texts only a null or
+the empty text, so that a category may be called "NA". Rows are counted from 1, without the header.
 
-skrub's Cleaner (0.11) was tried on the same cells: it leaves currency, thousands and percent as texts, and reads
-01/02/2024 as the second of January without a word, where we ask for the order.
+skrub's Cleaner (0.11) was tried on the same cells. It keeps currency, thousands and percentages as text, and reads
+01/02/2024 as the second of January without asking, where lvd asks for the order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lvd._validation import InputError, Parameter
 
 Result = TypeVar("Result")
 RowNumbers: TypeAlias = Int[NDArray, "n"] | None
-"""Those of some rows in their table, for the messages; None where they are all of it, counted from 1."""
+"""The rows' numbers in their table, for messages; None if they are the whole table, counted from 1."""
 
 MISSING_MARKS = (
     *("", "NA", "N/A", "n/a", "<NA>", "#N/A", "#NA", "None", "null", "NULL"),
@@ -38,19 +38,19 @@ _BOOLEAN = r"(?i)^(true|false|0|1)$"
 
 _SIGN = r"[$\x{20ac}\x{00a3}\x{00a5}\x{20b9}]"
 _WRITTEN = rf"^[+-]?{_SIGN}?\s?[+-]?(\d{{1,3}}(,\d{{3}})+|\d+)(\.\d*)?\s?({_SIGN}|%)?$"
-"""Numbers with a currency sign or percent, and commas between groups of three digits."""
+"""Numbers with a currency or percent sign, and commas between groups of three digits."""
 _INTEGER = r"^[+-]?\d+$"
 
 EXACT = 2.0**53
-"""Integers below this are floats without loss."""
+"""Integers below this are exact as floats."""
 
 
 def to_numbers(
     values: pa.ChunkedArray, *, boolean: bool = False, numbers: RowNumbers = None
 ) -> Float[NDArray, "n"]:
-    """Values as float64, missing ones NaN, true and false 1 and 0; dates and infinite values are refused.
+    """Values as float64: NaN if missing, 1 and 0 for true and false; dates and infinite values are errors.
 
-    Texts must be numbers, or with `boolean` true or false.
+    Texts must be numbers or, with `boolean`, true or false.
     """
     values = _decode(values)
     if pa.types.is_duration(values.type):
@@ -64,7 +64,7 @@ def to_numbers(
     except pa.ArrowException:
         raise InputError(f"has type {values.type}, which cannot be turned into numbers") from None
     inexact = np.abs(array) >= EXACT
-    if pa.types.is_decimal(values.type):  # whole ones are integers; others lose digits as floats do
+    if pa.types.is_decimal(values.type):  # integers only; other types lose digits as floats do
         inexact[inexact] = [one == one.to_integral_value() for one in values.filter(inexact).to_pylist()]
     if pa.types.is_integer(values.type) or pa.types.is_decimal(values.type):
         _refuse_inexact(values, inexact, numbers)
@@ -76,9 +76,9 @@ def to_numbers(
 
 
 def in_seconds(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Moments and durations of any unit as float64 seconds; of nanoseconds, whole microseconds as texts have them.
+    """Moments and durations of any unit as float64 seconds; nanoseconds are rounded to microseconds, as in texts.
 
-    Of any other unit Arrow's own change to microseconds would overflow.
+    For other units, Arrow's own conversion to microseconds would overflow.
     """
     if pa.types.is_date32(values.type):
         return pc.multiply(values.cast(pa.int32()).cast(pa.float64()), 86_400.0)
@@ -90,7 +90,7 @@ def in_seconds(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def to_texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Values as text, missing ones empty."""
+    """Values as text, with missing ones empty."""
     try:
         return pc.fill_null(_decode(values).cast(pa.string()), "")
     except pa.ArrowException:
@@ -98,9 +98,9 @@ def to_texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def group_labels(values: pa.ChunkedArray) -> NDArray:
-    """The name of each row's group: its cell as it stands in the table, so that 007 and 7 are two groups.
+    """Each row's group name: its cell as written in the table, so that 007 and 7 are different groups.
 
-    A number that is no text is named by all its digits, a whole one without a point: 7 names 7.0.
+    A numeric cell is named by all its digits, without a point if it is an integer: 7 names 7.0.
     """
     coded = to_texts(values).dictionary_encode().combine_chunks()
     names = coded.dictionary.to_pylist()
@@ -116,22 +116,22 @@ def _number_name(number: float) -> str:
 
 
 def without_marks(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The texts without spaces around them, `MISSING_MARKS` as null."""
+    """The texts without surrounding spaces, with `MISSING_MARKS` as null."""
     trimmed = pc.utf8_trim_whitespace(texts.cast(pa.string()))
     return pc.if_else(pc.is_in(trimmed, pa.array(MISSING_MARKS)), pa.scalar(None, pa.string()), trimmed)
 
 
 def are_numbers(texts: pa.Array | pa.ChunkedArray) -> Bool[NDArray, "n"]:
-    """Which texts are plain numbers, spaces around them aside."""
+    """Which texts are plain numbers, ignoring surrounding spaces."""
     return to_mask(pc.match_substring_regex(pc.utf8_trim_whitespace(texts), NUMBER))
 
 
 def parse_text(
     values: pa.ChunkedArray, *, boolean: bool = False, numbers: RowNumbers = None
 ) -> pa.ChunkedArray:
-    """Text as float64 or bool, `MISSING_MARKS` as null; any other text is refused with its row.
+    """Parse text as float64 or bool, with `MISSING_MARKS` as null; any other text is an error that names its row.
 
-    All commands read the cells of CSV files here.
+    All commands read the cells of CSV files with this function.
     """
     text = without_marks(values)
     if not boolean:
@@ -151,9 +151,9 @@ def parse_text(
 
 
 def without_signs(texts: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """Numbers such as ``$1,000.12`` or ``5%`` (5.0) as plain ones, where all of them are written so; else None.
+    """Numbers such as ``$1,000.12`` or ``5%`` (5.0) as plain ones, if all are written this way; else None.
 
-    Of currency and percent signs all have the same one, or none has any.
+    Currency and percent signs must be the same in all texts, or absent from all.
     """
     if not to_mask(pc.match_substring_regex(texts, r"[,%$\x{20ac}\x{00a3}\x{00a5}\x{20b9}]")).any():
         return None
@@ -165,7 +165,7 @@ def without_signs(texts: pa.ChunkedArray) -> pa.ChunkedArray | None:
 
 
 def read_from_signs(cells: pa.Table) -> dict[str, str]:
-    """The columns of texts that are numbers without their signs, each with such a text."""
+    """The text columns that are numbers apart from their signs, each with an example."""
     found = {}
     for name in cells.column_names:
         if is_text(cells[name].type):
@@ -178,7 +178,7 @@ def read_from_signs(cells: pa.Table) -> dict[str, str]:
 
 
 def guess_types(table: pa.Table) -> pa.Table:
-    """Columns of text as numbers, or as true and false, where all their cells can be read so."""
+    """Convert text columns to numbers, or to true and false, if all their cells allow it."""
 
     def guess(values: pa.ChunkedArray) -> pa.ChunkedArray:
         for boolean in (False, True):
@@ -190,7 +190,7 @@ def guess_types(table: pa.Table) -> pa.Table:
 
 
 def as_table(rows: pa.Table | pa.RecordBatch) -> pa.Table:
-    """Rows as a table, views of texts and bytes as texts and bytes: of views, Arrow cannot pick rows."""
+    """Rows as a table, with text and byte views converted: Arrow cannot select rows of views."""
     table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
     plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
     if not any(arrow_type in plain for arrow_type in table.schema.types):
@@ -200,7 +200,7 @@ def as_table(rows: pa.Table | pa.RecordBatch) -> pa.Table:
 
 
 def as_columns(X: Any) -> pa.Table | None:
-    """A pandas frame, a dict of columns or a list of dicts as a table; None of anything else."""
+    """A pandas frame, a dict of columns or a list of dicts as a table; None for anything else."""
     if isinstance(X, pa.Table | pa.RecordBatch):
         return as_table(X)
     try:
@@ -224,14 +224,14 @@ def is_text(arrow_type: pa.DataType) -> bool:
 
 
 def holds_levels(arrow_type: pa.DataType) -> bool:
-    """Whether values of this type are texts or categories, which may be integers."""
+    """Whether values of this type are texts or categories (possibly integers)."""
     return is_text(arrow_type) or pa.types.is_dictionary(arrow_type)
 
 
 def for_each_column(
     names: Sequence[str], function: Callable[[str], Result], *, noun: str = "column", may_drop: bool = False
 ) -> list[Result]:
-    """``[function(name) for name in names]``; all refusals are in one error, each with its column."""
+    """``[function(name) for name in names]``, with all errors collected in one, each with its column."""
     results: list[Result] = []
     refused: dict[str, InputError] = {}
     for name in names:
@@ -249,12 +249,12 @@ def for_each_column(
 
 
 def check_columns(table: pa.Table, names: Sequence[str]) -> None:
-    """The table has columns of these names; an error suggests similar ones."""
+    """Raise unless the table has columns with these names; the error suggests similar ones."""
     check_names(table.column_names, names)
 
 
 def check_names(known: Sequence[str], names: Sequence[str]) -> None:
-    """The same of the names of columns alone."""
+    """As :func:`check_columns`, from the column names only."""
     lacking = [name for name in names if name not in known]
     if not lacking:
         return
@@ -265,7 +265,7 @@ def check_names(known: Sequence[str], names: Sequence[str]) -> None:
 
 
 def list_names(names: Sequence[str]) -> str:
-    """Ten names at most, in quotes."""
+    """At most ten names, in quotes."""
     return ", ".join(map(repr, names[:10])) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
@@ -275,19 +275,19 @@ def to_mask(condition: pa.Array | pa.ChunkedArray) -> Bool[NDArray, "n"]:
 
 
 def count(mask: Bool[NDArray, "n"], noun: str) -> str:
-    """``1 value`` or ``3 values``: how often `mask` holds."""
+    """``1 value`` or ``3 values``: how often `mask` is true."""
     return f"{mask.sum()} {noun}{'s' if mask.sum() > 1 else ''}"
 
 
 def list_rows(mask: Bool[NDArray, "n"], numbers: RowNumbers = None) -> str:
-    """``row 3`` or ``rows 3, 5, 8, ...``: where `mask` holds, five rows at most."""
+    """``row 3`` or ``rows 3, 5, 8, ...``: where `mask` is true, at most five rows."""
     rows = np.flatnonzero(mask) + 1 if numbers is None else numbers[mask]
     listed = ", ".join(map(str, rows[:5]))
     return f"row{'s' if len(rows) > 1 else ''} {listed}{', ...' if len(rows) > 5 else ''}"
 
 
 def list_texts(texts: Sequence[str]) -> str:
-    """Five texts at most, in quotes, cut where they are long; the empty one is missing."""
+    """At most five texts, quoted and shortened; the empty one is shown as missing."""
     listed = [
         repr(text if len(text) <= 40 else f"{text[:37]}...") if text else "missing" for text in texts[:5]
     ]
@@ -295,7 +295,7 @@ def list_texts(texts: Sequence[str]) -> str:
 
 
 def first_text(texts: pa.ChunkedArray, mask: Bool[NDArray, "n"]) -> str:
-    """The first text where `mask` holds, in quotes."""
+    """The first text where `mask` is true, in quotes."""
     return list_texts([texts[int(mask.argmax())].as_py()])
 
 

@@ -1,4 +1,4 @@
-"""CSV files: checked as text on their way to the parser, so that every refusal names its place."""
+"""CSV files, checked as text on their way to the parser, so that every error names its place."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _QUOTED_LINE = rb'"(?>[^"\r\n]++|"")*+"'
 _PLAIN = re.compile(rb'(?>(?>%b|[^",\r\n][^,\r\n]*+)?+[,\r\n])*+' % _QUOTED_LINE)
 _QUOTED = re.compile(rb'"(?>[^"]++|"")*+"')
 _LINE_BREAK = re.compile(rb"[\r\n]")
-_DOUBLE_IT = 'remove a stray one, and write one that belongs to a text twice ("5"" pipe")'
+_DOUBLE_IT = 'remove a stray quote, and double one that belongs to a text ("5"" pipe")'
 
 
 @dataclass(frozen=True)
 class CsvBody:
-    """A CSV file that is in memory, as one that was sent is; its name is for the messages."""
+    """A CSV file in memory, such as a request body; its name is used in messages."""
 
     content: bytes
     name: str = "the body"
     suffix: ClassVar[str] = ".csv"
 
     def open(self, mode: Literal["rb"]) -> io.BytesIO:
-        """As that of a path."""
+        """Open it as a path would be opened."""
         return io.BytesIO(self.content)
 
     def __str__(self) -> str:
@@ -46,7 +46,7 @@ class CsvBody:
 
 
 def read_header(path: Path | CsvBody) -> list[str]:
-    """The column names; an empty file and another delimiter than the comma are refused."""
+    """The column names; raises for an empty file or a delimiter other than the comma."""
     with io.TextIOWrapper(_open_checked(path), encoding="utf-8-sig", newline="") as text:
         try:
             names = next((row for row in csv.reader(text) if row), None)
@@ -67,9 +67,9 @@ def read_header(path: Path | CsvBody) -> list[str]:
 
 
 def iter_text(path: Path | CsvBody, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The table block by block, every column as text.
+    """The table in blocks, with every column as text.
 
-    An empty line is no row, but in a table of one column it is a row whose cell is missing.
+    An empty line is no row, except in a table of one column, where it is a missing cell.
     """
     alone = len(names) == 1
     ragged: list[pa_csv.InvalidRow] = []
@@ -78,7 +78,7 @@ def iter_text(path: Path | CsvBody, names: Sequence[str]) -> Iterator[pa.RecordB
         ragged.append(row)
         return "error"
 
-    # The parser tells the place of a ragged row only on one thread, and to a handler.
+    # The parser only reports the place of a ragged row when single-threaded, and only to a handler.
     read_options = pa_csv.ReadOptions(
         use_threads=False, block_size=_BLOCK_BYTES, skip_rows=_count_lines_above(path) if alone else 0
     )
@@ -89,12 +89,13 @@ def iter_text(path: Path | CsvBody, names: Sequence[str]) -> Iterator[pa.RecordB
     try:
         with (
             _open_checked(path, len(names)) as source,
-            # Closed here: a thread of Arrow that still holds the source when Python ends would abort the process.
+            # Close it here: an Arrow thread that still holds the source at interpreter exit would abort the
+            # process.
             pa_csv.open_csv(source, read_options, parse_options, convert) as reader,
         ):
             yield from reader
     except pa.ArrowInvalid as error:
-        if "Empty CSV file" in str(error):  # a header without a line break is not even empty rows
+        if "Empty CSV file" in str(error):  # a header without a line break does not even count as empty
             raise InputError(f"{path} has a header but no rows; give at least one row") from None
         if not ragged:
             raise InputError(f"{path} cannot be parsed: {error}; is a double quote left open?") from None
@@ -112,12 +113,12 @@ def _count_lines_above(path: Path | CsvBody) -> int:
 
 
 def _open_checked(path: Path | CsvBody, n_columns: int | None = None) -> io.BufferedReader:
-    # Opened before there is an object: Python 3.13 tells when what could not be made cannot be closed.
+    # Open before the object exists: Python 3.13 reports half-constructed objects that cannot be closed.
     return io.BufferedReader(_CheckedBytes(path, path.open("rb"), n_columns), buffer_size=_BUFFER_BYTES)
 
 
 class _CheckedBytes(io.RawIOBase):
-    """The bytes of a plain or gzipped CSV file; what is not UTF-8, or loses rows by its quotes, is refused."""
+    """The bytes of a plain or gzipped CSV file, checked to be UTF-8 without quotes that swallow rows."""
 
     def __init__(self, path: Path | CsvBody, file: Any, n_columns: int | None) -> None:
         self._path, self._file = path, file
@@ -128,16 +129,16 @@ class _CheckedBytes(io.RawIOBase):
         self._n_quotes = 0
 
     def readable(self) -> bool:
-        """Bytes can be read, but not sought."""
+        """True: bytes can be read, but not sought."""
         return True
 
     def close(self) -> None:
-        """Close the file below, too."""
+        """Also close the underlying file."""
         self._file.close()
         super().close()
 
     def readinto(self, buffer: Any) -> int:
-        """Pass the next bytes on, once they are checked."""
+        """Pass on the next bytes after checking them."""
         data = self._bytes.read(len(buffer))
         self._check(data)
         buffer[: len(data)] = data
@@ -162,23 +163,23 @@ class _CheckedBytes(io.RawIOBase):
         self._n_quotes += data.count(b'"')
         self._quotes.check(data)
         if not data and self._n_quotes % 2:
-            # The parser would take all rows after the open quote for one long text.
+            # The parser would read all rows after the open quote as one long text.
             raise InputError(
                 f"{self._path} has an odd number of double quotes ({self._n_quotes}): close the open one, "
-                'and write a quote that belongs to a text twice ("5"" pipe")'
+                'and double a quote that belongs to a text ("5"" pipe")'
             )
 
 
 class QuoteCheck:
-    """Follows the cells of a CSV file as its bytes pass, and refuses quotes that swallow rows.
+    """Follows the cells of a CSV file as its bytes pass, and raises for quotes that swallow rows.
 
-    A quote at the start of a cell opens a text, which ends at the next quote, maybe many lines below. Two stray
-    quotes so turn the rows between them into one text. They are told from a text of several lines by what follows
-    and by what they enclose:
+    A quote at the start of a cell opens a text, which ends at the next quote, possibly many lines below. Two
+    stray quotes thus turn the rows between them into one text. They are distinguished from a multi-line text by
+    what follows and what they enclose:
 
-    - text after the closing quote, as where the second stray quote starts a cell, too (``"abc ... "def``);
-    - lines that are all rows of the table: each has as many commas as the header. The cells outside the quotes
-      can speak against it: where such a cell is a number, rows would have numbers in the lines above or below.
+    - text after the closing quote, as when the second stray quote also starts a cell (``"abc ... "def``);
+    - lines that all look like rows of the table, with as many commas as the header. The cells outside the
+      quotes can rule this out: if such a cell is a number, the rows above or below would have numbers there.
     """
 
     def __init__(self, path: Path | CsvBody, n_columns: int | None) -> None:
@@ -188,14 +189,14 @@ class QuoteCheck:
         self._line = 1
 
     def check(self, data: bytes) -> None:
-        """Check the next bytes; none are the end of the file."""
+        """Check the next bytes; empty bytes mark the end of the file."""
         text = self._rest + data
         start = self._check(text, final=not data) if b'"' in text else _after_last_break(text, 0, len(text))
         self._line += text.count(b"\n", 0, start)
         self._rest = text[start:]
 
     def _check(self, text: bytes, *, final: bool) -> int:
-        """Check the rows that are complete; where the first one starts that is not."""
+        """Check the complete rows; return where the first incomplete one starts."""
         start, position = 0, 0
         while plain := _PLAIN.match(text, position):
             start = max(start, _after_last_break(text, position, plain.end()))
@@ -218,7 +219,7 @@ class QuoteCheck:
 
     def _are_rows(self, before: bytes, quoted: bytes, after: bytes) -> bool:
         before, after = (re.sub(_QUOTED_LINE, b"x", part) for part in (before, after))
-        # Not splitlines: what follows a last break is a line, too, and an empty one is no row.
+        # Not splitlines: what follows the last break is also a line, and an empty one is not a row.
         lines = [line.decode().split(",") for line in re.split(rb"\r\n|\r|\n", before + quoted + after)]
         if any(len(cells) != self._n_columns for cells in lines):
             return False
@@ -257,7 +258,7 @@ def _after_last_break(text: bytes, start: int, end: int) -> int:
 
 
 def _unquoted(cell: str) -> str:
-    """A cell without quotes; empty where it is missing."""
+    """A cell without quotes; empty if missing."""
     text = cell.strip(' \t"')
     return "" if text in MISSING_MARKS else text
 

@@ -1,4 +1,4 @@
-"""Dates and times as moments, seconds since the start of 1970, and moments as numbers that a model can use."""
+"""Dates and times as seconds since the start of 1970, and as numeric features."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from lvd.tables.column_values import (
 
 Part: TypeAlias = Literal["year", "month", "weekday", "hour", "days"]
 PARTS: tuple[Part, ...] = get_args(Part)
-"""What a moment becomes: the calendar's parts, Monday is 0, and the days since an origin."""
+"""The parts of a moment: calendar parts, with Monday as 0, and days since an origin."""
 DAY = 86_400.0
 CYCLES: dict[Part, float] = {"month": 365.0 * DAY, "weekday": 7.0 * DAY, "hour": DAY}
-"""After how long a part comes back; the others never do: no later row has a value of the training rows."""
+"""The period of each recurring part; the other parts never recur, so later rows have no training values."""
 _CLOCK = r"\d{1,2}:\d{2}(:\d{2}(\.\d{1,6})?)?"
 _ZONE = r" ?(Z|[+-]\d{2}:?\d{2})$"
 _ISO = rf"^\d{{4}}[-/]\d{{1,2}}[-/]\d{{1,2}}([T ]{_CLOCK}({_ZONE[:-1]})?)?$"
@@ -38,9 +38,9 @@ _LIKE_DATE = (
 )
 _ORDERED = rf"^(\d{{1,2}})([-/.])(\d{{1,2}})[-/.](\d{{4}})(([T ]{_CLOCK})?)$"
 DateOrder: TypeAlias = Literal["dmy", "mdy"]
-"""Whether the day or the month comes first where the year comes last."""
+"""Whether the day or the month comes first if the year comes last."""
 MomentKind: TypeAlias = Literal["times of day", "dates or times without a zone", "times with a zone"]
-"""What a column of moments holds; those of two kinds cannot be compared."""
+"""The kinds of moments in a column; different kinds cannot be compared."""
 DATE_FORMAT = Parameter("date_format", "dmy")
 WRITE_ISO = "write dates as 2024-03-31, times as 17:30:00 and both as 2024-03-31T17:30:00"
 
@@ -48,7 +48,7 @@ WRITE_ISO = "write dates as 2024-03-31, times as 17:30:00 and both as 2024-03-31
 def are_dates(values: pa.ChunkedArray) -> bool:
     """Whether a column holds dates or times.
 
-    Durations are numbers. Texts are dates where all that are not missing are, in ISO 8601 or in a refused form.
+    Durations are numbers. Texts are dates if all non-missing ones are, in ISO 8601 or in a rejected format.
     """
     if not is_text(values.type):
         return _is_moment(values.type)
@@ -65,10 +65,10 @@ def to_moments(
     order: DateOrder | None = None,
     numbers: RowNumbers = None,
 ) -> Float[NDArray, "n"]:
-    """Dates and times as seconds since the start of 1970, of times alone since midnight; missing ones NaN.
+    """Dates and times as seconds since the start of 1970, times alone since midnight; missing ones are NaN.
 
-    The `order` of day and month is found from the values where they tell it. Times with a zone are converted to
-    UTC. Moments of another `kind` than that given are refused.
+    The `order` of day and month is inferred from the values if they determine it. Times with a zone are
+    converted to UTC. Moments of another `kind` than the given one are an error.
     """
     moments, found = read_moments(values, order=order, numbers=numbers)
     if kind is not None and found != kind and not np.isnan(moments).all():
@@ -82,7 +82,7 @@ def to_moments(
 def read_moments(
     values: pa.ChunkedArray, *, order: DateOrder | None = None, numbers: RowNumbers = None
 ) -> tuple[Float[NDArray, "n"], MomentKind]:
-    """The moments of :func:`to_moments`, and of what kind they are."""
+    """The moments of :func:`to_moments`, and their kind."""
     kind: MomentKind = "times of day" if _are_times(values) else "dates or times without a zone"
     if is_text(values.type):
         values = _parse(values, order, numbers)
@@ -94,9 +94,9 @@ def read_moments(
 
 
 def find_order(values: pa.ChunkedArray) -> DateOrder | None:
-    """The order of day and month that these texts tell: one of them is beyond 12, or there are points between.
+    """The order of day and month in these texts: determined by a value above 12, or by points as separators.
 
-    None where no text has its year at the end.
+    None if no text ends with the year.
     """
     texts = without_marks(values).drop_null()
     texts = texts.filter(pc.match_substring_regex(texts, _ORDERED))
@@ -121,7 +121,7 @@ def find_order(values: pa.ChunkedArray) -> DateOrder | None:
 def split_moments(
     moments: Float[NDArray, "n"], parts: tuple[Part, ...], origin: float
 ) -> Float[NDArray, "n k"]:
-    """The parts of each moment as columns, days counted from `origin`."""
+    """The parts of each moment as columns, with days counted from `origin`."""
     stamps = np.floor(moments).astype("datetime64[s]")
     days = stamps.astype("datetime64[D]")
     found = {
@@ -135,13 +135,13 @@ def split_moments(
 
 
 def recurring_parts(parts: tuple[Part, ...], moments: Float[NDArray, "n"]) -> tuple[Part, ...]:
-    """Those of the parts that have come back within these moments, of which none is missing."""
+    """The parts that have recurred within these moments, none of which is missing."""
     span = float(moments.max() - moments.min())
     return tuple(part for part in parts if CYCLES.get(part, np.inf) <= span)
 
 
 def varying_parts(moments: Float[NDArray, "n"]) -> tuple[Part, ...]:
-    """The parts that are not the same at all moments: no hours of dates alone, no days of times alone."""
+    """The parts that vary between moments: no hours for plain dates, no days for plain times."""
     values = split_moments(moments, PARTS, 0.0)
     varies = values.min(axis=0) < values.max(axis=0)
     if varies[PARTS.index("hour")] and not varies[: PARTS.index("hour")].any():

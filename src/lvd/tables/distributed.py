@@ -1,14 +1,18 @@
-"""Prediction of tables larger than a machine, with Ray Data (extra ``ray``).
+"""Ray (extra ``ray``): prediction for tables larger than one machine, and training on many processors.
 
-The rows go through the cluster in batches of the size that the local engine uses, in their order, so every
-number has the same bits as there, on processors of the same kind. Each actor loads the model once. An actor
-that dies is started again and its batch done again; a batch is an answer to its rows alone, so none is lost
-or doubled.
+Rows to predict pass through the cluster in order, in batches of the local engine's size, so every number has the
+same bits as there, on the same kind of processor. Each actor loads the model once. If an actor dies it is
+restarted and its batch repeated; a batch only depends on its own rows, so none is lost or duplicated.
+
+Models that a fit trains independently of each other are tasks, with the seeds and thread counts that they have
+without Ray, so the fitted model has the same bits. The task of a worker that dies is repeated.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
+import math
 import os
 import pickle
 import signal
@@ -18,15 +22,21 @@ import sys
 import tempfile
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager, redirect_stdout
+from contextlib import ExitStack, closing, contextmanager, redirect_stdout
+from functools import partial
+from itertools import islice
 from pathlib import Path
+from queue import SimpleQueue
 from typing import IO, Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
 import torch
 
+from lvd._parallel import Jobs, Threads, training_by
+from lvd._progress import announce
 from lvd._typing import Levels, NDArray
 from lvd._validation import InputError, check_positive
 from lvd.tables.reading import check_same_columns, count_rows, iter_batches, numbered, read_schema
@@ -34,21 +44,24 @@ from lvd.tables.table_model import TableModel
 from lvd.tables.writing import PredictReport, with_columns, write_predictions
 
 ROW = "lvd: number of the row"
-"""The column in which rows carry their numbers from one machine to another, for the error messages."""
+"""The column that carries row numbers between machines, for error messages."""
 
 CPUS_PER_THREAD = 0.4
-"""What an actor reserves for each of its threads; with 0.9 nothing is left on two cores to read the files."""
+"""What an actor reserves per thread; with 0.9, two cores would have no room left for reading the files."""
 
 CONNECT_SECONDS = 10.0
 
+MOST_RETRIES = 3
+"""How often a task is repeated after its worker died."""
+
 AGAIN = "perhaps because memory ran out; start again, with fewer workers if so (finished runs are kept)"
 SERVE = "from lvd.tables.distributed import answer_asked; answer_asked()"
-"""What the process does that Ray runs in."""
+"""The command of the process that Ray runs in."""
 ENDING_SECONDS = 20.0
 
 
 def import_ray() -> Any:
-    """The package ``ray`` with its Data library."""
+    """Import ``ray`` with its Data library."""
     try:
         import ray
         import ray.data
@@ -59,10 +72,10 @@ def import_ray() -> Any:
 
 @contextmanager
 def cluster(address: str | None = None, *, n_cpus: int | None = None) -> Iterator[Any]:
-    """The Ray cluster of this process; without one, that at `address`, or a new one of `n_cpus` on this machine.
+    """This process's Ray cluster; without one, that at `address`, or a new one of `n_cpus` on this machine.
 
-    What was started or joined here is left at the end. Ray itself looks for an address in ``RAY_ADDRESS``. What
-    is printed meanwhile goes to standard error: Ray reports workers that die on standard output.
+    What was started or joined here is left at the end. Ray itself looks for an address in ``RAY_ADDRESS``.
+    Output meanwhile goes to standard error, since Ray reports dying workers on standard output.
     """
     ray = import_ray()
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)
@@ -79,7 +92,7 @@ def cluster(address: str | None = None, *, n_cpus: int | None = None) -> Iterato
 
 def _join_or_start(ray: Any, address: str | None, n_cpus: int | None) -> None:
     fresh = address is None and "RAY_ADDRESS" not in os.environ
-    # Ray tells much that is of no use here, and of our errors more than the message.
+    # Ray logs much that is irrelevant here, and more of our errors than the message.
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     try:
         if not fresh:
@@ -91,7 +104,7 @@ def _join_or_start(ray: Any, address: str | None, n_cpus: int | None) -> None:
             log_to_driver=False,
             logging_level=logging.ERROR,
         )
-    except Exception as error:  # of a control service that dies meanwhile Ray tells with a bare one
+    except Exception as error:  # Ray's error for a control service that dies meanwhile
         reason = " ".join(str(error).split())
         if fresh:
             raise InputError(f"Ray cannot be started on this machine ({reason}), {AGAIN}") from error
@@ -102,7 +115,7 @@ def _join_or_start(ray: Any, address: str | None, n_cpus: int | None) -> None:
 
 
 def _check_answers(ray: Any, address: str) -> None:
-    """Ray answers there, within a minute: on its own it would keep trying for a quarter of an hour."""
+    """Check that Ray answers there within a minute: on its own it would retry for a quarter of an hour."""
     is_client = address.startswith("ray://")
     resolve = str if is_client else ray._private.services.canonicalize_bootstrap_address
     place = resolve(address.removeprefix("ray://"))
@@ -110,13 +123,13 @@ def _check_answers(ray: Any, address: str) -> None:
         return
     host, _, port = place.rpartition(":")
     socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
-    if not is_client:  # a client gives up by itself after 30 seconds
+    if not is_client:  # a client gives up after 30 seconds on its own
         ray._raylet.GcsClient(address=place)
 
 
 @contextmanager
 def own_errors(ray: Any) -> Iterator[None]:
-    """What a worker refuses is refused here; processes of Ray that are killed are reported as such."""
+    """Re-raise workers' errors here, and report killed Ray processes as such."""
     try:
         yield
     except ray.exceptions.RayTaskError as error:
@@ -136,17 +149,17 @@ def predict_interval(
     side: str | None = None,
     above: Sequence[float] = (),
 ) -> Any:
-    """A Ray dataset with the model's predictions and intervals in added columns; computed when it is consumed.
+    """A Ray dataset with the model's predictions and intervals as added columns, computed when consumed.
 
-    Rows keep their order. The numbers have the bits that :meth:`TableModel.predict` gives for batches of
-    `batch_rows` rows, whatever the blocks of the dataset. On a cluster with GPUs each actor takes one.
+    Rows keep their order. The numbers equal, bit for bit, those of :meth:`TableModel.predict` on batches of
+    `batch_rows` rows, whatever the dataset's blocks. On a cluster with GPUs each actor uses one.
 
     Parameters
     ----------
     dataset : a ``ray.data.Dataset`` with the columns of the table that the model was fitted on.
     model : the folder that ``lvd fit`` wrote, on this machine, or the model loaded from it.
-    confidence_level : a level or several; by default that of the fit.
-    batch_rows : how many rows are predicted at a time; by default as many as the local engine takes.
+    confidence_level : one level or several; defaults to those of the fit.
+    batch_rows : rows predicted at a time; defaults to the local engine's batch size.
     side, above : as in :meth:`TableModel.predict`.
 
     Examples
@@ -164,7 +177,7 @@ def predict_interval(
 
 
 class _Work(NamedTuple):
-    """What is to be done with the rows: the files of a model, what it is asked, and how much at a time."""
+    """What to compute: a model's files, the requested outputs, and the batch size."""
 
     files: dict[str, bytes]
     asked: dict[str, Any]
@@ -192,7 +205,7 @@ def _predicted(ray: Any, dataset: Any, work: _Work) -> Any:
     predicted = dataset.repartition(target_num_rows_per_block=work.batch_rows, strict=True).map_batches(
         Predictor,
         fn_constructor_args=(ray.put(work.files), work.asked, work.n_threads),
-        batch_size=work.batch_rows,  # a block each; Ray wants to be told on a GPU
+        batch_size=work.batch_rows,  # one block each; on a GPU Ray needs it explicitly
         batch_format="pyarrow",
         **_share_of_cluster(ray, work.n_threads),
     )
@@ -212,17 +225,17 @@ def predict_to(
     above: Sequence[float] = (),
     on_rows: Callable[[int], None] | None = None,
 ) -> PredictReport:
-    """As :meth:`TableModel.predict_to` on these files as one table, computed on a cluster that can read them.
+    """Do what :meth:`TableModel.predict_to` does with these files as one table, on a cluster that can read them.
 
-    The file `out` is written by this process and appears when it is complete. A cluster that this process has
-    not joined before is joined by another one, which Ray ends when the cluster dies.
+    This process writes the file `out`, which appears when complete. A cluster that this process has not joined
+    is joined from a subprocess, which Ray kills if the cluster dies.
     """
     check_same_columns(paths)
     n_given = len(read_schema(paths[0]))
     work = _Work.of(model, confidence_level, batch_rows, side, above)
     job = [path.absolute() for path in paths], work, address
     tables = (_predict_files if import_ray().is_initialized() else _predict_apart)(*job)
-    with closing(tables):  # the cluster is left also where writing fails
+    with closing(tables):  # leave the cluster even if writing fails
         predicted = ((table.select(table.column_names[:n_given]), _added(table, n_given)) for table in tables)
         return write_predictions(out, predicted, unseen=model.unseen, on_rows=on_rows)
 
@@ -234,7 +247,7 @@ def _added(table: pa.Table, n_given: int) -> dict[str, NDArray]:
 def _predict_files(
     paths: Sequence[Path], work: _Work, address: str | None
 ) -> Generator[pa.Table, None, None]:
-    """The files with the columns added, block by block; no cluster before the first is asked for."""
+    """Yield the files with the added columns, block by block; the cluster starts with the first block."""
     with cluster(address) as ray, own_errors(ray):
         predicted = _predicted(ray, _read_files(ray, paths), work)
         predicted.context.enable_progress_bars = False
@@ -243,27 +256,39 @@ def _predict_files(
 
 
 def _predict_apart(*job: Any) -> Generator[pa.Table, None, None]:
-    """As `_predict_files`, in a process of its own: Ray ends the one that it runs in when its services die."""
+    """As `_predict_files`, in a subprocess."""
+    with _apart() as ask:
+        yield from ask(_predict_files, *job)
+
+
+@contextmanager
+def _apart() -> Iterator[Callable[..., Generator[Any, None, None]]]:
+    """A subprocess that runs generators for us: Ray kills the process it runs in when its services die."""
     with subprocess.Popen(
         [sys.executable, "-c", SERVE],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,  # Ray tells much there of what is told here in a sentence
+        stderr=subprocess.DEVNULL,  # Ray logs at length what we report in one sentence
         start_new_session=True,
     ) as process:
         asked, answers = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
+
+        def ask(*question: Any) -> Generator[Any, None, None]:
+            try:
+                pickle.dump(question, asked)
+                asked.flush()
+                while (answer := pickle.load(answers)) is not None:
+                    if isinstance(answer, Exception):
+                        raise answer
+                    yield answer
+            except (EOFError, BrokenPipeError, pickle.UnpicklingError) as error:
+                code = process.wait()
+                raise InputError(
+                    f"Ray ended while it was at work (status {code}): its services were killed, {AGAIN}"
+                ) from error
+
         try:
-            pickle.dump(job, asked)
-            asked.flush()
-            while (answer := pickle.load(answers)) is not None:
-                if isinstance(answer, Exception):
-                    raise answer
-                yield answer
-        except (EOFError, BrokenPipeError, pickle.UnpicklingError) as error:
-            code = process.wait()
-            raise InputError(
-                f"Ray ended while it was at work (status {code}): its services were killed, {AGAIN}"
-            ) from error
+            yield ask
         finally:
             process.terminate()
             try:
@@ -273,37 +298,145 @@ def _predict_apart(*job: Any) -> Generator[pa.Table, None, None]:
 
 
 def answer_asked() -> None:
-    """Answer to `_predict_apart`: tables, then None, or an exception. It ends with the process that asked."""
+    """Run the functions that `_apart` sends: for each, send what it yields, then None, or an exception.
+
+    The process ends with its parent.
+    """
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what Ray prints is no answer
+    os.dup2(2, 1)  # what Ray prints is not an answer
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    job = pickle.load(sys.stdin.buffer)
-    threading.Thread(target=_end_with_input, daemon=True).start()
+    questions: SimpleQueue[Any] = SimpleQueue()
+    threading.Thread(target=_read_questions, args=(questions,), daemon=True).start()
 
     def send(answer: Any) -> None:
         pickle.dump(answer, answers)
         answers.flush()
 
+    while True:
+        function, *arguments = questions.get()
+        try:
+            for answer in function(*arguments):
+                send(answer)
+            send(None)
+        except BrokenPipeError:
+            return
+        except InputError as error:
+            send(error)
+        except Exception:
+            send(RuntimeError(traceback.format_exc()))
+
+
+def _read_questions(questions: SimpleQueue[Any]) -> None:
+    """Queue the questions until the input ends, which means that the parent has ended."""
     try:
-        for table in _predict_files(*job):
-            send(table)
-        send(None)
-    except BrokenPipeError:
+        while True:
+            questions.put(pickle.load(sys.stdin.buffer))
+    finally:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+@contextmanager
+def on_ray(address: str | None = None) -> Iterator[None]:
+    """Train the models of every `fit` in this block as tasks of a Ray cluster, with the same result to the bit.
+
+    The models that predict held-out rows, and those that learn how large errors are and their shape, are trained in
+    parallel. The bits are the same on processors of the same kind. If a worker dies, its task is repeated, up to
+    three times.
+
+    Parameters
+    ----------
+    address : the cluster, as ``"HOST:PORT"``, or ``"auto"`` for one that runs on this machine. By default the one
+        that this process has joined or that ``RAY_ADDRESS`` names, else a new one on this machine, which ends with
+        the block.
+
+    Examples
+    --------
+    >>> from lvd import distributed
+    >>> with distributed.on_ray():  # doctest: +SKIP
+    ...     reg.fit(X, y)
+    """
+    if import_ray().is_initialized():
+        with training_by(partial(_train_jobs, _finished_tasks)):
+            yield
         return
-    except InputError as error:
-        send(error)
-    except Exception:
-        send(RuntimeError(traceback.format_exc()))
+    announce("connecting to Ray")
+    with _apart() as ask:
+        for _ in ask(_join_for_good, address):
+            pass
+        with training_by(partial(_train_jobs, partial(ask, _finished_tasks))):
+            yield
 
 
-def _end_with_input() -> None:
-    """Nothing more comes: what ends is the process that asked."""
-    sys.stdin.buffer.read()
-    os.kill(os.getpid(), signal.SIGTERM)
+def _join_for_good(address: str | None) -> Iterator[None]:
+    """Join or start a cluster until this process ends."""
+    joined = ExitStack()
+    joined.enter_context(cluster(address))
+    atexit.register(joined.close)
+    yield from ()
+
+
+def _train_jobs(finished_tasks: Callable[..., Iterator[tuple[int, bytes]]], jobs: Jobs) -> list[Any]:
+    """Run the jobs as tasks and return their answers, or raise the error of the first item that failed."""
+    dumps = import_ray().cloudpickle.dumps
+    # As bytes, because Ray would pass arrays that cannot be written to.
+    function, items = dumps(jobs.function), [dumps(item) for item in jobs.items]
+    answers: list[Any] = [None] * len(items)
+    upcoming = iter(jobs.items)
+    jobs.begins(next(upcoming))
+    for number, answer in finished_tasks(function, items, Threads.here()):
+        answers[number] = pickle.loads(answer)
+        jobs.ended()
+        for item in islice(upcoming, 1):
+            jobs.begins(item)
+    seen: dict[Any, int] = {}
+    for error, _, noted in answers:
+        for warning in noted:
+            warnings.warn_explicit(**warning, registry=seen)
+        if error is not None:
+            raise error
+    return [answer for _, answer, _ in answers]
+
+
+def _finished_tasks(function: bytes, items: Sequence[bytes], threads: Threads) -> Iterator[tuple[int, bytes]]:
+    """Yield the number and answer of each item as it finishes."""
+    ray = import_ray()
+    with own_errors(ray):
+        share = _share_of_task(ray, len(items))
+        task = ray.remote(max_retries=MOST_RETRIES, **share)(run_task)
+        shared, n_threads = ray.put(function), int(share["num_cpus"])
+        waiting = {task.remote(shared, item, threads, n_threads): number for number, item in enumerate(items)}
+        while waiting:
+            (done,), _ = ray.wait(list(waiting))
+            yield waiting.pop(done), ray.get(done)
+
+
+def _share_of_task(ray: Any, n_tasks: int) -> dict[str, float]:
+    """The resources that a task reserves, so that all tasks can run at the same time."""
+    cores = _cores(ray) or [1]
+    share = {"num_cpus": float(max(1, min(*cores, sum(cores) // n_tasks)))}
+    if n_gpus := ray.cluster_resources().get("GPU", 0):
+        share["num_gpus"] = max(0.001, math.floor(1000 * min(1.0, n_gpus / n_tasks)) / 1000)
+    return share
+
+
+def run_task(function: bytes, item: bytes, threads: Threads, n_processors: int) -> bytes:
+    """Run one item in a worker: its error or None, its answer, and its warnings."""
+    threads.take(n_processors)
+    with warnings.catch_warnings(record=True) as noted:
+        warnings.simplefilter("always")
+        try:
+            found: tuple[Exception | None, Any] = None, pickle.loads(function)(pickle.loads(item))
+        except Exception as error:
+            found = error, None
+    issued = [
+        {"message": one.message, "category": one.category, "filename": one.filename, "lineno": one.lineno}
+        for one in noted
+    ]
+    return cast("bytes", import_ray().cloudpickle.dumps((*found, issued)))
 
 
 class Predictor:
-    """What an actor does: it loads the model once, and adds columns to one batch after the other."""
+    """The work of an actor: it loads the model once, and adds columns to one batch after the other."""
 
     def __init__(self, files: Any, asked: dict[str, Any], n_threads: int) -> None:
         from threadpoolctl import threadpool_limits
@@ -313,7 +446,7 @@ class Predictor:
             for name, content in import_ray().get(files).items():
                 Path(folder, name).write_bytes(content)
             self.model = TableModel.load(folder)
-        # As many threads as where the local engine would run: a product of matrices may round differently else.
+        # As many threads as the local engine uses: otherwise a matrix product may round differently.
         threadpool_limits(n_threads)
         torch.set_num_threads(n_threads)
 
@@ -327,7 +460,7 @@ class Predictor:
 
 
 def _read_files(ray: Any, paths: Sequence[Path]) -> Any:
-    """The files as one dataset, in their order, with numbered rows; a file is read by one task."""
+    """The files as one dataset, in order, with numbered rows; each file is read by one task."""
     count = ray.remote(num_cpus=CPUS_PER_THREAD)(count_text_rows)
     counts = [count_rows(path) or count.remote(path.absolute()) for path in paths]
     n_rows = [one if isinstance(one, int) else ray.get(one) for one in counts]
@@ -342,16 +475,16 @@ def _read_files(ray: Any, paths: Sequence[Path]) -> Any:
 
 
 def _pack(model: TableModel) -> dict[str, bytes]:
-    """The files of the saved model: what the actors load, each on the device it has."""
+    """The files of the saved model, which the actors load, each on its own device."""
     with tempfile.TemporaryDirectory() as folder:
         model.save(Path(folder, "model"))
         return {path.name: path.read_bytes() for path in Path(folder, "model").iterdir()}
 
 
 def _share_of_cluster(ray: Any, n_threads: int) -> dict[str, Any]:
-    """How many actors there may be, and what each reserves: a core always stays free to read the data."""
-    cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
-    smallest = min((count for count in cores if count), default=1)
+    """The most actors, and what each reserves: one core always stays free for reading data."""
+    cores = _cores(ray)
+    smallest = min(cores, default=1)
     per_node = max(1, smallest // n_threads)
     share: dict[str, Any] = {"num_cpus": min(CPUS_PER_THREAD * n_threads, (smallest - 1) / per_node)}
     n_actors = max(1, sum(cores) // n_threads)
@@ -360,13 +493,19 @@ def _share_of_cluster(ray: Any, n_threads: int) -> dict[str, Any]:
     return share | {"compute": ray.data.ActorPoolStrategy(min_size=1, max_size=n_actors)}
 
 
+def _cores(ray: Any) -> list[int]:
+    """The number of processors of each machine that has any."""
+    cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
+    return [count for count in cores if count]
+
+
 def count_text_rows(path: Path) -> int:
-    """The number of rows of a CSV file, found by reading it."""
+    """The number of rows of a CSV file, counted by reading it."""
     return sum(batch.num_rows for batch in iter_batches(path))
 
 
 def read_numbered(files: pa.Table) -> Iterator[pa.Table]:
-    """The rows of the files in the column ``path``, with their numbers from ``first_row`` on in a column `ROW`."""
+    """The rows of the files in column ``path``, numbered from ``first_row`` in a column `ROW`."""
     for file in files.to_pylist():
         with noting_refusals():
             for numbers, batch in numbered(iter_batches(file["path"])):
@@ -375,7 +514,7 @@ def read_numbered(files: pa.Table) -> Iterator[pa.Table]:
 
 @contextmanager
 def noting_refusals() -> Iterator[None]:
-    """The message of an `InputError` also as a note: it stays as it is where others add to the message itself."""
+    """Also attach an `InputError`'s message as a note, which survives when others extend the message."""
     try:
         yield
     except InputError as error:

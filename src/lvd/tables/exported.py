@@ -1,4 +1,4 @@
-"""A table's model as an ONNX graph of its coded columns, and the coding beside it, as JSON."""
+"""A table model as an ONNX graph of its coded columns, with the coding next to it as JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lvd.tables.table_model import TableModel
 
 
 def coding_beside(path: str | os.PathLike[str]) -> Path:
-    """Where the coding of the columns is written."""
+    """The path of the file with the coding of the columns."""
     return Path(f"{os.fspath(path)}.json")
 
 
@@ -60,10 +60,11 @@ def export_model(
 def describe_coding(
     encoder: TableEncoder | FrameEncoder, levels: Mapping[int, tuple[str, ...]]
 ) -> list[dict[str, Any]]:
-    """How each column becomes features, in types that JSON has.
+    """How each column becomes features, in JSON types.
 
-    A cell that is missing has the features ``missing``, null for NaN; without these it is refused. Of a frame that
-    a method was fitted on in Python a text is coded by its place among its column's ``codes``, the `levels`.
+    A missing cell has the features ``missing``, with null for NaN; without them it is an error. For a frame
+    that a method was fitted on in Python, a text is coded by its index among its column's ``codes``, the
+    `levels`.
     """
     if isinstance(encoder, TableEncoder):
         return [_entry(column, fills=encoder.fills) for column in encoder.columns]

@@ -1,4 +1,4 @@
-"""Forecasts from a table in the order of time: its rows get lags as inputs, and a target for each horizon."""
+"""Forecasts from a table in order of time: its rows get lags as inputs, and one target per horizon."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from lvd.tables.column_values import check_columns, for_each_column, list_rows, 
 from lvd.tables.dates import DAY, DateOrder, to_moments
 
 MONTH = 28 * DAY
-"""Dates that are further apart than this, on the same day of the month, are months apart."""
+"""Dates further apart than this, on the same day of the month, are months apart."""
 SPARSE = 100
-"""A raster of more than so many times as many dates as there are rows is not one."""
+"""A regular spacing is rejected if it has more than this many dates per row."""
 
 
 @dataclass(frozen=True)
 class Raster:
-    """Dates that are evenly apart: `step` seconds from `origin` on, or so many `months`."""
+    """Evenly spaced dates: `step` seconds from `origin` on, or `months` apart."""
 
     origin: float
     step: float
@@ -31,7 +31,7 @@ class Raster:
 
     @classmethod
     def of(cls, moments: Float[NDArray, "n"]) -> Raster:
-        """That of rising moments: most of them are a step apart, some may be missing."""
+        """The raster of increasing moments: most are one step apart, some may be missing."""
         dates = moments.astype("datetime64[s]")
         months = dates.astype("datetime64[M]").astype(np.int64)
         in_month = moments - dates.astype("datetime64[M]").astype("datetime64[s]").astype(np.float64)
@@ -42,7 +42,7 @@ class Raster:
         return cls(float(moments[0]), float(steps[counts.argmax()]))
 
     def places(self, moments: Float[NDArray, "n"]) -> Float[NDArray, "n"]:
-        """How many steps after the origin these are; whole ones for dates on the raster."""
+        """The number of steps after the origin; integers for dates on the raster."""
         if not self.months:
             found: NDArray = (moments - self.origin) / self.step
             return found
@@ -52,7 +52,7 @@ class Raster:
         return np.where(on_day, (months - begin) / self.months, np.nan)
 
     def moments(self, places: Float[NDArray, "n"]) -> Float[NDArray, "n"]:
-        """The dates of places."""
+        """The dates at these numbers of steps."""
         if not self.months:
             found: NDArray = self.origin + places * self.step
             return found
@@ -64,7 +64,7 @@ class Raster:
 
     @property
     def words(self) -> str:
-        """The step, as it is told."""
+        """The step in words."""
         for unit, seconds in (("week", 7 * DAY), ("day", DAY), ("hour", 3600.0), ("minute", 60.0)):
             if not self.months and self.step % seconds == 0.0:
                 return _counted(int(self.step // seconds), unit)
@@ -72,8 +72,8 @@ class Raster:
 
 
 class ForecastRows(NamedTuple):
-    """The rows of a table whose lags are known, in the order of time, with these as columns, and their places on
-    the raster. `n_before` other rows lack a lag; `n_missing` dates of it have no row, the first is named."""
+    """The rows of a table whose lags are known, in order of time, with lag columns and positions on the raster.
+    `n_before` other rows lack a lag; `n_missing` dates have no row, of which the first is named."""
 
     table: pa.Table
     places: Int[NDArray, "n"]
@@ -83,7 +83,7 @@ class ForecastRows(NamedTuple):
 
     @property
     def note(self) -> str:
-        """What is left out, in a sentence."""
+        """A sentence on what is left out."""
         told = f"{self.n_before:,} rows are left out because a lag is not known, as at the beginning"
         if self.n_missing:
             told += (
@@ -94,10 +94,10 @@ class ForecastRows(NamedTuple):
 
 @dataclass(frozen=True)
 class ForecastPlan:
-    """What is forecast from what: for each horizon h the value h steps after a row's date, from those at lags.
+    """What is forecast from what: for each horizon h the value h steps after a row's date, from the lagged values.
 
-    Lag 1 is the row's own value, the latest that is known then, and lag 24 the one 23 steps before it. The other
-    columns are inputs as they are at the row's date.
+    Lag 1 is the row's own value, the latest known at its date, and lag 24 the one 23 steps earlier. The other
+    columns are inputs as of the row's date.
 
     Examples
     --------
@@ -126,7 +126,7 @@ class ForecastPlan:
         horizons: Sequence[int],
         date_format: DateOrder | None = None,
     ) -> ForecastPlan:
-        """The plan for tables like this one, whose dates tell the raster."""
+        """The plan for tables like this one, whose dates determine the raster."""
         check_columns(table, [time, target])
         if time == target:
             raise InputError(Parameter("time"), f" must be another column than the target, got {time!r}")
@@ -140,30 +140,30 @@ class ForecastPlan:
                 f"{len(moments):,} rows are too few for lag {max(plan.lags)} and horizon {max(plan.horizons)}; "
                 "give more rows, or smaller ones"
             )
-        return cls(time, target, plan.lags, plan.horizons, Raster.of(_apart(moments, time)))
+        return cls(time, target, plan.lags, plan.horizons, Raster.of(_moments_apart(moments, time)))
 
     @property
     def lag_names(self) -> tuple[str, ...]:
-        """The columns of the lags."""
+        """The names of the lag columns."""
         return tuple(f"{self.target}_lag{lag}" for lag in self.lags)
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The columns of the horizons."""
+        """The names of the horizon columns."""
         return tuple(f"{self.target}_h{horizon}" for horizon in self.horizons)
 
     @property
     def gap(self) -> float:
-        """The seconds by which parts of the rows must be apart, so that none has targets of the other."""
+        """The gap in seconds between parts that keeps targets of one out of the other."""
         longest = max(self.horizons)
         return longest * (self.raster.step or self.raster.months * 31 * DAY)
 
     def rows(self, table: pa.Table, date_format: DateOrder | None = None) -> ForecastRows:
-        """The rows of a table whose lags are known, with them and the targets, which are empty if not known."""
+        """The rows of a table whose lags are known, with lags and targets; unknown targets are empty."""
         check_columns(table, [self.time, self.target])
         moments = _read_moments(table, self.time, date_format)
         order = np.argsort(moments, kind="stable")
-        _apart(moments[order], self.time)
+        _moments_apart(moments[order], self.time)
         places = self._places(moments)[order]
         (values,) = for_each_column([self.target], lambda name: to_numbers(table[name]), noun="target")
         known = np.full(places[-1] - places[0] + 1, np.nan)
@@ -182,13 +182,13 @@ class ForecastPlan:
         )
 
     def from_place(self, table: pa.Table, place: int) -> pa.Table:
-        """The rows of a table in the order of time, from those that the lags at a place need."""
+        """The rows of a table in order of time, starting with those needed for the lags at a position."""
         places = self._places(_read_moments(table, self.time, None))
         order = np.argsort(places, kind="stable")
         return table.take(pa.array(order[places[order] > place - max(self.lags)]))
 
     def latest(self, table: pa.Table) -> tuple[pa.Table, pa.Table]:
-        """The latest row that has the target, with its lags, and the dates and horizons to forecast from it."""
+        """The latest row with a target, with its lags, and the dates and horizons to forecast from it."""
         found = self.rows(table)
         (values,) = for_each_column([self.target], lambda name: to_numbers(table[name]), noun="target")
         known = self._places(_read_moments(table, self.time, None))[~np.isnan(values)]
@@ -204,7 +204,7 @@ class ForecastPlan:
         )
 
     def _places(self, moments: Float[NDArray, "n"]) -> Int[NDArray, "n"]:
-        """The rows' places on the raster, which they must be on."""
+        """The rows' positions on the raster; raises if some are off it."""
         places = self.raster.places(moments)
         off = ~(places == np.round(places))
         if off.any() or np.ptp(places) > SPARSE * len(places):
@@ -222,19 +222,19 @@ class ForecastPlan:
         return f"{date:%Y-%m-%d}" if plain else f"{date:%Y-%m-%dT%H:%M:%S}"
 
     def to_dict(self) -> dict[str, Any]:
-        """All there is to know, in types that JSON has."""
+        """The complete plan, in JSON types."""
         return asdict(self) | {"lags": list(self.lags), "horizons": list(self.horizons)}
 
     @classmethod
     def from_dict(cls, content: Any) -> ForecastPlan:
-        """What `to_dict` described; anything else is refused."""
+        """Restore the output of `to_dict`; anything else is an error."""
         try:
             raster = Raster(**content["raster"])
             names = [content[name] for name in ("time", "target")]
             lags, horizons = _steps(content["lags"], "lags"), _steps(content["horizons"], "horizon")
             sizes = (raster.origin, raster.step, raster.months)
             if not all(isinstance(name, str) for name in names) or not np.isfinite(sizes).all():
-                raise ValueError("a name or a number is none")
+                raise ValueError("a name or a number is missing")
             if (
                 type(raster.months) is not int
                 or raster.months < 0
@@ -247,7 +247,7 @@ class ForecastPlan:
 
 
 def read_steps(text: str, name: str) -> tuple[int, ...]:
-    """Numbers of steps, separated by commas."""
+    """Parse comma-separated numbers of steps."""
     try:
         return _steps([int(one) for one in text.split(",")], name)
     except ValueError as error:
@@ -259,7 +259,7 @@ def read_steps(text: str, name: str) -> tuple[int, ...]:
 
 
 def read_horizons(text: str) -> tuple[int, ...]:
-    """One number stands for all up to it, several for themselves."""
+    """The horizons: a single number means all up to it, several mean themselves."""
     found = read_steps(text, "horizon")
     return tuple(range(1, found[0] + 1)) if "," not in text else found
 
@@ -277,8 +277,8 @@ def _read_moments(table: pa.Table, time: str, date_format: DateOrder | None) -> 
     return moments
 
 
-def _apart(moments: Float[NDArray, "n"], time: str) -> Float[NDArray, "n"]:
-    """Rising moments of which no two are the same."""
+def _moments_apart(moments: Float[NDArray, "n"], time: str) -> Float[NDArray, "n"]:
+    """The increasing moments, checked to be distinct."""
     twice = np.flatnonzero(np.diff(moments) == 0.0)
     if len(twice):
         date = datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=float(moments[twice[0]]))
@@ -290,7 +290,7 @@ def _apart(moments: Float[NDArray, "n"], time: str) -> Float[NDArray, "n"]:
 
 
 def _moved(known: Float[NDArray, "p"], by: int) -> Float[NDArray, "p"]:
-    """The value so many places later, or earlier; NaN where there is none."""
+    """The value this many positions later or earlier; NaN if there is none."""
     found = np.full(len(known), np.nan)
     if abs(by) < len(known):
         found[max(0, -by) : len(known) - max(0, by)] = known[max(0, by) : len(known) + min(0, by)]

@@ -1,4 +1,4 @@
-"""Tables for methods that were fitted in Python on a frame: their rows become such a frame."""
+"""Tables for methods fitted in Python on a frame: their rows are converted to such a frame."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lvd.tables.table_encoder import Encoder
 class FrameEncoder(Encoder):
     """The columns of the frame, which the method's own model reads, and the names of its targets.
 
-    The method's support rule finds the levels that no training row has.
+    The method's support rule detects unseen levels.
     """
 
     smiles: ClassVar[None] = None
@@ -31,11 +31,11 @@ class FrameEncoder(Encoder):
     targets: tuple[str, ...]
     frame: FrameColumns
     as_matrix: bool = False
-    """Whether the method was fitted on an array, to which names were given for a page."""
+    """Whether the method was fitted on an array, with names made up for a report."""
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Each column by its name."""
+        """Each column by name."""
         return tuple(
             Column(name, kind if kind != "text" else "category")
             for name, kind in zip(self.frame.names, self.frame.kinds, strict=True)
@@ -48,7 +48,7 @@ class FrameEncoder(Encoder):
 
     @property
     def column_places(self) -> list[tuple[str, list[int]]]:
-        """Each column by its name, with its number."""
+        """Each column's name with its index."""
         return self.frame.column_places
 
     def transform(self, table: pa.Table, *, numbers: RowNumbers = None) -> Any:
@@ -76,18 +76,18 @@ class FrameEncoder(Encoder):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The method holds the frame's columns itself."""
+        """Empty: the method stores the frame's columns itself."""
         return {"frame": True}
 
     @classmethod
     def of_matrix(cls, n_columns: int, targets: tuple[str, ...]) -> FrameEncoder:
-        """For a method that was fitted on an array: its columns are called ``x1``, ``x2``..."""
+        """For a method fitted on an array, with columns ``x1``, ``x2``..."""
         names = tuple(f"x{number + 1}" for number in range(n_columns))
         return cls(targets, FrameColumns.of_numbers(names, targets), as_matrix=True)
 
     @classmethod
     def of(cls, columns: Any, folder: str) -> FrameEncoder:
-        """Of the columns that a method keeps, if it was fitted on a frame."""
+        """From the columns stored with a method, if it was fitted on a frame."""
         if not isinstance(columns, FrameColumns):
             raise InputError(
                 f"the model in {folder} was fitted on an array, whose columns have no names; fit it on a frame, or "

@@ -1,4 +1,4 @@
-"""Loading of whatever was saved, with the columns of the table or frame that it was fitted on."""
+"""Loading of anything saved, with the columns of the table or frame that it was fitted on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from lvd.methods import saving
+import lvd.methods  # noqa: F401  # which registers what can be loaded
+from lvd.store import load_object, read_manifest
 from lvd.tables.table_encoder import TableEncoder
 
 
@@ -17,17 +18,17 @@ def load(
     trusted: Sequence[type[Any] | str] = (),
     **parts: Any,
 ) -> Any:
-    """What ``save(folder)`` or ``lvd fit`` wrote: the same method, with the same bits in every prediction.
+    """Load what ``save(folder)`` or ``lvd fit`` wrote: the same method, with bitwise equal predictions.
 
-    What was fitted on a table or a frame takes rows as a pandas frame, a dict of columns or a list of dicts, with
-    texts, dates and missing cells as they were given to `fit`.
+    A method fitted on a table or a frame takes rows as a pandas frame, a dict of columns or a list of dicts,
+    with texts, dates and missing cells as in `fit`.
 
-    Functions, torch modules and trained objects of your own are not in the folder, as they are code. Give them
-    again as they were given to the constructor: ``lvd.load(folder, estimator=module)``, or ``estimator=(None,
-    function)`` where only the embedding is one. The weights that were saved go into a copy of the module. Kernels,
-    scores, support rules and methods of your own are made again only if their classes, or their names as
-    ``"module:Class"``, are among the `trusted` ones. A model saved on a GPU that this machine does not have gets
-    ``device="auto"``, and a generator given as `random_state` comes back as None.
+    Functions, torch modules and your own trained objects are code, and are not in the folder. Pass them again
+    as you did to the constructor: ``lvd.load(folder, estimator=module)``, or ``estimator=(None, function)`` if
+    only the embedding is one. The saved weights are loaded into a copy of the module. Your own kernels, scores,
+    support rules and methods are only restored if their classes, or their names as ``"module:Class"``, are in
+    `trusted`. A model saved on a GPU that this machine lacks gets ``device="auto"``, and a generator given as
+    `random_state` becomes None.
 
     Examples
     --------
@@ -40,8 +41,8 @@ def load(
     >>> bool((loaded.predict(X) == reg.predict(X)).all())
     True
     """
-    loaded = saving.load_method(folder, estimator, trusted=trusted, **parts)
-    columns = saving.load_columns(folder)
+    loaded = load_object(folder, {"estimator": estimator, **parts}, trusted)
+    columns = read_manifest(folder).get("columns")
     content = columns.get("encoder") if isinstance(columns, dict) else None
     if isinstance(content, dict) and "columns" in content:
         encoder = TableEncoder.from_dict(content)

@@ -1,4 +1,4 @@
-"""The card of a model, ``card.md`` in its folder: what it was made of, how, and how good it was found to be."""
+"""The model card, ``card.md`` in the model's folder: what it was made of, how, and how good it was found to be."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 from lvd._validation import InputError
 from lvd._version import __version__
-from lvd.tables.verdict import percent
+from lvd.tables.reports import percent
 
 if TYPE_CHECKING:
     from lvd.tables.reports import FitReport
 
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "pyarrow")
 FIGURES = ("confidence_level", "coverage", "lower", "upper", "interval_score", "split_interval_score")
-"""What is kept of a verdict on the test rows."""
+"""The fields kept from a verdict on the test rows."""
 MARKUP = re.compile(r"[\\`*\[\]|~$!]|(?<![^\W_])_|_(?![^\W_])|^[#+=-]")
-"""What Markdown reads as more than text; an underscore within a word is none."""
+"""Markdown's special characters; an underscore within a word is not one."""
 CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-"""Characters that break the line, act on a terminal, or turn the direction of writing."""
+"""Characters that break lines, act on a terminal, or change the direction of writing."""
 TEXT = """\
 # Model card
 
@@ -57,7 +57,7 @@ for all is split conformal prediction with the same model and calibration rows.
 
 @dataclass(frozen=True)
 class Source:
-    """A table as a file: its name, shape and sha256."""
+    """A table file: its name, shape and sha256."""
 
     name: str
     n_rows: int
@@ -66,7 +66,7 @@ class Source:
 
     @classmethod
     def of(cls, path: str | os.PathLike[str], n_rows: int, n_columns: int) -> Source:
-        """That of this file."""
+        """Describe this file."""
         with Path(path).open("rb") as file:
             return cls(Path(path).name, n_rows, n_columns, hashlib.file_digest(file, "sha256").hexdigest())
 
@@ -76,7 +76,7 @@ class Source:
 
 @dataclass(frozen=True)
 class ModelCard:
-    """What `card.md` tells. `updates` are the tables whose rows joined the calibration rows later, with the day."""
+    """The content of `card.md`; `updates` are the tables added to the calibration rows later, by day."""
 
     source: Source
     split: str
@@ -91,7 +91,7 @@ class ModelCard:
     def of(
         cls, source: Source, report: FitReport, settings: dict[str, str], notes: Sequence[str]
     ) -> ModelCard:
-        """The card of a model that was fitted today."""
+        """The card of a model fitted today."""
         n_test = report.n_test
         results = tuple(
             {"target": one.target, "verdict": verdict.kind}
@@ -105,16 +105,16 @@ class ModelCard:
         return cls(source, split, settings, tuple(notes), results, _today(), versions)
 
     def updated(self, source: Source) -> ModelCard:
-        """The card after rows of this table have joined the calibration rows today."""
+        """The card after rows of this table joined the calibration rows today."""
         return replace(self, updates=(*self.updates, (_today(), source)))
 
     def to_dict(self) -> dict[str, Any]:
-        """All there is to know, in types that JSON has."""
+        """The complete card, in JSON types."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, content: Any) -> ModelCard:
-        """The card that `to_dict` described; anything else is refused."""
+        """Restore the output of `to_dict`; anything else is an error."""
         try:
             lists = {name: tuple(content[name]) for name in ("notes", "results")}
             updates = tuple((day, Source(**source)) for day, source in content["updates"])
@@ -125,7 +125,7 @@ class ModelCard:
         return card
 
     def text(self, facts: Sequence[str] = ()) -> str:
-        """The card as Markdown, with `facts` about the model as it is now."""
+        """The card as Markdown, with `facts` about the model's current state."""
         updates = (f"updated on {day} with {source}" for day, source in self.updates)
         data = [str(self.source), f"split: {self.split}", *updates, *facts, *self.notes]
         settings = (f"{name}: {value}" for name, value in self.settings.items())
@@ -148,7 +148,7 @@ def _result_line(one: dict[str, Any]) -> str:
 
 
 def _plain(text: str) -> str:
-    """The text on one line of Markdown, in which no word of a user's acts as markup or as a page's code."""
+    """The text on one line of Markdown, escaped so that user text never acts as markup or HTML."""
     spelled = CONTROLS.sub(lambda found: repr(found[0])[1:-1], str(text)).strip()
     escaped = re.sub(r"^(\d+)([.)])", r"\1\\\2", MARKUP.sub(r"\\\g<0>", spelled))
     return escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,4 +1,4 @@
-"""Tables that come over time: rows with a key in, intervals out, and labels by their keys later."""
+"""Tables that arrive over time: rows with a key in, intervals out, and labels by key later."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pyarrow as pa
 from lvd._files import refusing
 from lvd._typing import Float, NDArray
 from lvd._validation import InputError, Parameter
-from lvd.intervals import interval_columns
-from lvd.methods import saving
+from lvd.methods.base import interval_columns
 from lvd.methods.online_intervals import OnlineIntervals
+from lvd.store import load_object, read_manifest, save_object
 from lvd.tables.column_values import as_table, check_columns, for_each_column, list_rows, to_texts
 from lvd.tables.dates import DAY, to_moments
 from lvd.tables.reading import Batches, numbered
@@ -26,7 +26,7 @@ from lvd.tables.writing import TableWriter
 
 @dataclass(frozen=True)
 class OnlinePredictReport:
-    """How many rows were written, how many of them have an infinite interval, and how many are like none seen."""
+    """How many rows were written, how many of them have an infinite interval, and how many resemble no row seen."""
 
     n_rows: int
     n_infinite: int
@@ -35,7 +35,7 @@ class OnlinePredictReport:
 
 @dataclass(frozen=True)
 class ObserveReport:
-    """How many labels were taken; ignored are those of rows that do not wait for one, and rows without a label."""
+    """How many labels were used; ignored are those of rows not waiting for one, and rows without a label."""
 
     n_rows: int
     n_taken: int
@@ -45,8 +45,8 @@ class ObserveReport:
 
 @dataclass(frozen=True, eq=False)
 class OnlineTable:
-    """Intervals over time for the tables that a model was fitted on; `key` is the column that names the rows, and
-    `time`, if there is one, that of their dates."""
+    """Intervals over time for tables like the one a model was fitted on; `key` is the column that identifies
+    rows, and `time`, if any, the column of dates."""
 
     encoder: TableEncoder
     online: OnlineIntervals
@@ -55,7 +55,7 @@ class OnlineTable:
 
     @classmethod
     def of(cls, model: TableModel, key: str, *, time: str | None = None, **choices: Any) -> OnlineTable:
-        """Begin with a fitted model; `choices` are those of :class:`lvd.OnlineIntervals`."""
+        """Start from a fitted model; `choices` are those of :class:`lvd.OnlineIntervals`."""
         if not isinstance(model.encoder, TableEncoder):
             raise InputError("intervals over time are for tables of columns, not for molecules yet")
         if model.forecast is not None:
@@ -74,15 +74,15 @@ class OnlineTable:
         return cls(model.encoder, online, key, time)
 
     def save(self, folder: str | os.PathLike[str], *, replace: bool = True) -> None:
-        """Write a folder that :meth:`load` reads, whole or not at all."""
+        """Write a folder that :meth:`load` reads, atomically."""
         columns = {"encoder": self.encoder.to_dict(), "key": self.key, "time": self.time}
         with refusing(folder):
-            saving.save(self.online, folder, columns=columns, replace=replace)
+            save_object(self.online, folder, columns=columns, replace=replace)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> OnlineTable:
-        """What :meth:`save` wrote."""
-        columns, online = saving.load_columns(folder), saving.load_method(folder)
+        """Load what :meth:`save` wrote."""
+        columns, online = read_manifest(folder).get("columns"), load_object(folder, {})
         if not isinstance(online, OnlineIntervals) or not isinstance(columns, dict) or "key" not in columns:
             raise InputError(
                 f"{os.fspath(folder)} holds no intervals over time of a table; make some with lvd online init"
@@ -93,7 +93,7 @@ class OnlineTable:
         named = isinstance(key, str) and isinstance(time, str | None)
         if not named or not fits or len(encoder.targets) != online.n_targets:
             raise InputError(
-                f"the columns and the intervals in {os.fspath(folder)} do not belong together; begin again with "
+                f"the columns and the intervals in {os.fspath(folder)} do not belong together; start again with "
                 "lvd online init"
             )
         return cls(encoder, online, key, time)
@@ -106,9 +106,9 @@ class OnlineTable:
         *,
         on_rows: Callable[[int], None] | None = None,
     ) -> OnlinePredictReport:
-        """Write each batch to the file `out` with prediction, interval and ``known`` added; `keep` saves the state.
+        """Write each batch to the file `out` with prediction, interval and ``known``; `keep` saves the state.
 
-        The state is kept before the file appears: if that fails, the same rows get the same intervals again.
+        The state is saved before the file appears: if that fails, the same rows get the same intervals again.
         """
         report = OnlinePredictReport(0, 0, 0)
         with TableWriter(out) as writer:
@@ -144,7 +144,7 @@ class OnlineTable:
         return columns | {"known": found.known}
 
     def observe(self, batches: Batches) -> ObserveReport:
-        """Take the labels of a table that has the key and the targets; its other columns are not read."""
+        """Take the labels from a table with the key and the targets; its other columns are ignored."""
         report = ObserveReport(0, 0, 0, 0)
         for numbers, rows in numbered(batches):
             table = as_table(rows)
@@ -164,7 +164,7 @@ class OnlineTable:
         return report
 
     def _days(self, table: pa.Table, numbers: NDArray) -> Float[NDArray, "n"] | None:
-        """The days of the rows, where a column tells them."""
+        """The days of the rows, if there is a time column."""
         if self.time is None:
             return None
         check_columns(table, [self.time])
@@ -182,7 +182,7 @@ class OnlineTable:
         missing = np.array([key is None or key == "" for key in keys])
         if missing.any():
             raise InputError(
-                f"column {self.key!r} names the rows, and lacks {missing.sum():,} names "
-                f"({list_rows(missing, numbers)}); give each row a name of its own"
+                f"column {self.key!r} identifies the rows, and its key is missing in {missing.sum():,} of them "
+                f"({list_rows(missing, numbers)}); give each row its own key"
             )
         return keys

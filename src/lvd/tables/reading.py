@@ -28,33 +28,57 @@ SUFFIXES = (".csv", ".csv.gz", ".parquet")
 BATCH_ROWS = 65_536
 
 
-def read_table(path: str | os.PathLike[str], *, as_text: bool = False) -> pa.Table:
-    """The whole table in a .csv, .csv.gz or .parquet file.
+def read_table(
+    path: str | os.PathLike[str], *, as_text: bool = False, unread: Iterable[str] = ()
+) -> pa.Table:
+    """Read a whole .csv, .csv.gz or .parquet file.
 
-    The type of each column of a CSV file is found from all its values; with `as_text` the cells stay texts.
+    The type of each CSV column is inferred from all its values; with `as_text` cells stay texts. Columns in
+    `unread` are filled with nulls, which take no memory.
     """
-    table = pa.concat_tables(iter_batches(path))
+    table = pa.concat_tables(iter_batches(path, unread=unread))
     return table if as_text or table_format(path) == "parquet" else guess_types(table)
 
 
-def iter_batches(path: str | os.PathLike[str]) -> Iterator[pa.Table]:
-    """The table in parts; memory does not grow with the file.
+def read_places(path: str | os.PathLike[str], places: Int[NDArray, "k"]) -> pa.Table:
+    """Read the rows at these positions, counted from 0, in the given order and with all columns."""
+    order, found = np.argsort(places, kind="stable"), []
+    for numbers, batch in numbered(iter_batches(path)):
+        first, end = np.searchsorted(places[order], [numbers[0] - 1, numbers[-1]])
+        found.append(batch.take(pa.array(places[order[first:end]] - (numbers[0] - 1))))
+    back = np.empty_like(order)
+    back[order] = np.arange(len(order))
+    return pa.concat_tables(found).take(pa.array(back))
 
-    The cells of a CSV file are texts, so that no column changes its type from one part to the next.
+
+def iter_batches(path: str | os.PathLike[str], *, unread: Iterable[str] = ()) -> Iterator[pa.Table]:
+    """Read a table in batches, in memory that does not grow with the file.
+
+    Cells of a CSV file are texts, so that no column changes type between batches. Columns in `unread` are filled
+    with nulls.
     """
     names, path, n_rows = read_schema(path).names, Path(path), 0
     _check_names_differ(names, path)
-    of_parquet = table_format(path) == "parquet"
+    wanted, of_parquet = [name for name in names if name not in set(unread)], table_format(path) == "parquet"
     with _told_as_refusal(path):
-        for batch in _parquet_batches(path) if of_parquet else csv_text.iter_text(path, names):
+        for batch in _parquet_batches(path, wanted) if of_parquet else csv_text.iter_text(path, names):
             n_rows += batch.num_rows
-            yield as_table(batch)
+            yield _with_nulls(as_table(batch), names, wanted)
     if n_rows == 0:
         raise InputError(f"{path} has a header but no rows; give at least one row")
 
 
+def _with_nulls(batch: pa.Table, names: Sequence[str], wanted: Sequence[str]) -> pa.Table:
+    """The columns of a batch, with nulls in place of those that are not wanted."""
+    if len(wanted) == len(names):
+        return batch
+    nothing = pa.nulls(batch.num_rows)
+    columns = {name: batch[name] if name in wanted else nothing for name in names}
+    return pa.Table.from_pydict(columns, metadata=batch.schema.metadata)
+
+
 def read_body(body: csv_text.CsvBody) -> pa.Table:
-    """The table of a CSV file in memory; its cells stay texts."""
+    """Read a CSV file in memory; its cells stay texts."""
     with _told_as_refusal(body):
         names = csv_text.read_header(body)
         _check_names_differ(names, body)
@@ -71,7 +95,7 @@ def _check_names_differ(names: Sequence[str], path: Path | csv_text.CsvBody) -> 
 
 
 def count_rows(path: str | os.PathLike[str]) -> int | None:
-    """The number of rows where the file says it (Parquet), else None."""
+    """The number of rows if the file states it (Parquet), else None."""
     path = _check_path(path)
     if table_format(path) != "parquet":
         return None
@@ -90,7 +114,7 @@ def read_schema(path: str | os.PathLike[str]) -> pa.Schema:
 
 
 def table_format(path: str | os.PathLike[str]) -> str:
-    """``"csv"``, ``"csv.gz"`` or ``"parquet"``, by the file's suffix."""
+    """``"csv"``, ``"csv.gz"`` or ``"parquet"``, from the file's suffix."""
     for suffix in SUFFIXES:
         if os.fspath(path).lower().endswith(suffix):
             return suffix[1:]
@@ -100,9 +124,9 @@ def table_format(path: str | os.PathLike[str]) -> str:
 
 
 def read_rows(*paths: str | os.PathLike[str], batch_rows: int = BATCH_ROWS) -> Iterator[pa.Table]:
-    """The rows of one file, or of several as one table, batch by batch, for the methods of `TableModel`.
+    """Read one file, or several as one table, in batches, for the methods of `TableModel`.
 
-    The cells of a CSV file stay texts, so that they are written back as they were read.
+    Cells of a CSV file stay texts, so that they are written back unchanged.
     """
     if len(paths) > 1:
         check_same_columns([Path(path) for path in paths])
@@ -110,7 +134,7 @@ def read_rows(*paths: str | os.PathLike[str], batch_rows: int = BATCH_ROWS) -> I
 
 
 def numbered(batches: Batches) -> Iterator[tuple[Int[NDArray, "n"], pa.Table]]:
-    """Each batch as a table, with the numbers of its rows, which count from 1."""
+    """Each batch as a table, with the numbers of its rows, counted from 1."""
     n_rows = 0
     for batch in batches:
         yield np.arange(n_rows + 1, n_rows + 1 + batch.num_rows), as_table(batch)
@@ -119,7 +143,7 @@ def numbered(batches: Batches) -> Iterator[tuple[Int[NDArray, "n"], pa.Table]]:
 
 @contextmanager
 def counting_in_table(numbers: Int[NDArray, "n"]) -> Iterator[None]:
-    """A refusal of some of these rows names them by their numbers in the table."""
+    """Make errors about some of these rows name them by their numbers in the table."""
     try:
         yield
     except RowError as error:
@@ -127,7 +151,7 @@ def counting_in_table(numbers: Int[NDArray, "n"]) -> Iterator[None]:
 
 
 def find_row(batches: Batches, row: int) -> pa.Table:
-    """Row number `row`, alone."""
+    """The single row with number `row`."""
     check_positive(row, "row", integer=True)
     n_rows = 0
     for batch in batches:
@@ -140,7 +164,7 @@ def find_row(batches: Batches, row: int) -> pa.Table:
 
 
 def find_files(names: Iterable[str | os.PathLike[str]]) -> list[Path]:
-    """The files of these names: those of ``data/*.parquet`` sorted by name, others as they are given."""
+    """The files with these names: matches of ``data/*.parquet`` sorted by name, others in the given order."""
     paths: list[Path] = []
     for name in names:
         path = Path(name)
@@ -154,7 +178,7 @@ def find_files(names: Iterable[str | os.PathLike[str]]) -> list[Path]:
 
 
 def check_same_columns(paths: Sequence[Path]) -> None:
-    """All files have the columns of the first, with the same types in the same order."""
+    """Raise unless all files have the columns of the first, with the same types in the same order."""
     first = read_schema(paths[0])
     for path in paths[1:]:
         schema = read_schema(path)
@@ -169,9 +193,9 @@ def check_same_columns(paths: Sequence[Path]) -> None:
 
 
 def regroup(tables: Iterable[pa.Table], n_rows: int) -> Iterator[pa.Table]:
-    """The same rows in tables of exactly `n_rows`, but for the last: numbers then do not depend on the files.
+    """The same rows in tables of exactly `n_rows`, except the last, so that results do not depend on the files.
 
-    A product of matrices rounds a row differently in batches of different sizes.
+    A matrix product rounds a row differently in batches of different sizes.
     """
     check_positive(n_rows, "batch_rows", integer=True)
     waiting: list[pa.Table] = []
@@ -188,9 +212,10 @@ def regroup(tables: Iterable[pa.Table], n_rows: int) -> Iterator[pa.Table]:
         yield pa.concat_tables(waiting).combine_chunks()
 
 
-def _parquet_batches(path: Path) -> Iterator[pa.RecordBatch]:
+def _parquet_batches(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     with _open_parquet(path) as file:
-        for batch in file.iter_batches(BATCH_ROWS):
+        every = len(columns) == len(file.schema_arrow)
+        for batch in file.iter_batches(BATCH_ROWS, columns=None if every else list(columns)):
             batch.validate(full=True)
             yield batch
 
@@ -206,12 +231,12 @@ def _check_path(path: str | os.PathLike[str]) -> Path:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
         raise InputError(f"{path} does not exist; check its name and folder") from None
-    except (OSError, ValueError) as error:  # too long a name, a folder that may not be entered, a zero byte
+    except (OSError, ValueError) as error:  # name too long, folder not accessible, or a zero byte
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path} cannot be read: {reason}; check its name and folder") from None
     if stat.S_ISDIR(status.st_mode):
         raise InputError(f"{path} is a folder; give one file that ends in one of {', '.join(SUFFIXES)}")
-    if not stat.S_ISREG(status.st_mode):  # to open a pipe may wait forever
+    if not stat.S_ISREG(status.st_mode):  # opening a pipe may block forever
         raise InputError(f"{path} is a pipe or a device; write the table to a file first")
     table_format(path)
     if status.st_size == 0:
@@ -221,7 +246,7 @@ def _check_path(path: str | os.PathLike[str]) -> Path:
 
 @contextmanager
 def _told_as_refusal(path: Path | csv_text.CsvBody) -> Iterator[None]:
-    """What the system and the parsers say about a file they cannot read is told as an `InputError`."""
+    """Turn errors of the system and the parsers about unreadable files into an `InputError`."""
     try:
         yield
     except PermissionError as error:

@@ -1,4 +1,4 @@
-"""A table's encoder and the regressor fitted behind it: columns in, columns of intervals out."""
+"""A table's encoder with the regressor fitted behind it: columns in, columns of intervals out."""
 
 from __future__ import annotations
 
@@ -25,16 +25,15 @@ from lvd._validation import (
     row_digests,
 )
 from lvd.calibration.guarantees import GUARANTEES
-from lvd.intervals import interval_columns
-from lvd.methods import saving
 from lvd.methods.attribution import N_ORDERS
-from lvd.methods.base import PROMISES, SIDES
+from lvd.methods.base import PROMISES, SIDES, interval_columns
 from lvd.methods.conformal import SharedRowsWarning
 from lvd.methods.evidence import Explanation, Prediction, with_shares
 from lvd.methods.lvd import LVDRegressor
 from lvd.methods.predictive import PredictiveDistribution
-from lvd.models.kinds import takes
+from lvd.models.model import takes
 from lvd.molecules.domain import KnownMolecules
+from lvd.store import load_object, read_manifest, save_object
 from lvd.support import Reason
 from lvd.tables.column_values import RowNumbers, as_table, check_columns, group_labels, to_texts
 from lvd.tables.dates import DateOrder
@@ -43,6 +42,7 @@ from lvd.tables.frame_encoder import FrameEncoder
 from lvd.tables.inputs import (
     CellEncoder,
     RowEncoder,
+    find_leaks,
     labelled_parts,
     prepare_cells,
     prepare_columns,
@@ -50,29 +50,24 @@ from lvd.tables.inputs import (
 from lvd.tables.model_card import ModelCard
 from lvd.tables.reading import Batches, counting_in_table, find_row, numbered
 from lvd.tables.reports import (
+    MOST_ERT_ROWS,
     EvaluateReport,
     FitReport,
+    JudgedRows,
     hits_together,
     report_distribution,
     report_target,
     report_together,
 )
-from lvd.tables.review import find_leaks
-from lvd.tables.row_split import KeptRows, RowSplit
-from lvd.tables.seen_rows import SeenRows, row_ids
-from lvd.tables.splits import random_parts
-from lvd.tables.table_encoder import DAMAGED, TableEncoder
-from lvd.tables.verdict import MOST_ERT_ROWS, JudgedRows
+from lvd.tables.row_split import KeptRows, RowSplit, SeenRows, random_parts, row_ids
+from lvd.tables.table_encoder import DAMAGED, EXAMPLES, TableEncoder, Unseen, check_names_free
 from lvd.tables.writing import (
-    EXAMPLES,
     PredictReport,
-    Unseen,
-    check_names_free,
     write_predictions,
 )
 
 MOST_SCORED_ROWS = 2000
-"""Whole distributions are scored on so many rows at most, the first."""
+"""Whole distributions are scored on at most this many rows, the first."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,14 +76,14 @@ class TableModel:
 
     Parameters
     ----------
-    encoder, regressor : what belongs together.
-    n_rows, seed : of the table and of its split, which tell which rows of that table calibrate and test.
-    kept : tells the same where the split depends on more than these two, and of rows that came by update.
-    guarantee : what its intervals promise, see :meth:`LocalConformal.radius`.
-    groups : the column whose values are groups, each calibrated by its own rows alone.
-    card : what is told of the model in ``card.md`` beside it, the `to_dict` of a `ModelCard`.
-    forecast : of a model of forecasts, how rows get their lags and horizons.
-    seen : its training and calibration rows, to recognise them; None of a model that was fitted in Python.
+    encoder, regressor : a matching pair.
+    n_rows, seed : of the table and its split, which determine the calibration and test rows.
+    kept : the same if the split depends on more than these two, and for rows added by update.
+    guarantee : the guarantee of its intervals, see :meth:`LocalConformal.radius`.
+    groups : the column of groups, each calibrated by its own rows only.
+    card : the content of ``card.md`` next to it, the `to_dict` of a `ModelCard`.
+    forecast : for forecasting models, how rows get their lags and horizons.
+    seen : its training and calibration rows, to recognise them; None for a model fitted in Python.
     """
 
     encoder: RowEncoder
@@ -123,29 +118,24 @@ class TableModel:
     ) -> tuple[TableModel, FitReport]:
         """Train on 60% of the rows, conformalize on 20%, and report on the 20% that no step has seen.
 
-        All columns but `target` and `drop` are inputs, less those that are constant or number the rows, unless they
-        are in `keep`. `split` is ``"random"``, ``"time:COLUMN"`` (train on the earliest rows, test on the latest)
-        or ``"group:COLUMN"`` (no group is in two parts). Rows without a target are left out. `groups` is a column
-        whose values are groups; it is an input too, unless dropped.
+        All columns but `target` and `drop` are inputs, except those that are constant or number the rows,
+        unless they are in `keep`. `split` is ``"random"``, ``"time:COLUMN"`` (train on the earliest rows, test
+        on the latest) or ``"group:COLUMN"`` (no group is in two parts). Rows without a target are left out.
+        `groups` names a column of groups, which is also an input unless dropped.
 
-        With `column` only the cells of that one are inputs, as the regressor's estimator reads them, and all rows
-        of one case are in one part, or, split by ``"scaffold"``, all those of a scaffold; `skip_invalid` leaves
-        out rows that it cannot read. Each target then uses the rows that have it.
+        With `column` only the cells of that column are inputs, as the regressor's estimator reads them, and all
+        rows of a case (or, with a ``"scaffold"`` split, of a scaffold) share a part; `skip_invalid` leaves out
+        unreadable rows. Each target then uses the rows that have it.
 
-        `cells` are the same rows as they stand in a file, where `table` holds what was guessed from texts: groups
-        are told apart by them. `date_format` says whether dates such as 03/04/2024 begin with the day,
-        ``"dmy"``, or the month, ``"mdy"``; without it only those are read of which the column tells it.
+        `cells` are the same rows as written in a file, if `table` holds types inferred from text: they
+        determine the groups. `date_format` says whether dates such as 03/04/2024 begin with the day, ``"dmy"``,
+        or the month, ``"mdy"``; without it the column's own values must determine it.
         """
         table = as_table(table)
         cells = table if cells is None else cells
         row_split = split if isinstance(split, RowSplit) else RowSplit.parse(split)
         check_choice(guarantee, "guarantee", GUARANTEES)
-        if groups is not None:
-            check_columns(table, [groups])
-            if groups in ([target] if isinstance(target, str) else target):
-                raise InputError(
-                    Parameter("groups"), f" must be another column than the target, got {groups!r}"
-                )
+        _check_group_column(table, groups, target)
         ways: dict[str, Any] = {"target": target, "split": row_split, "seed": seed}
         crossed = regressor.calibration == "cross"
         if column is None:
@@ -172,9 +162,10 @@ class TableModel:
             prepared = prepare_cells(table, estimator, **ways)
         encoder = prepared.encoder
         check_names_free(encoder.inputs, encoder.targets, encoder.added)
-        X, y, (train, calib, _) = prepared.X, prepared.y, prepared.parts
-        calibrating = cells.take(prepared.rows[calib] - 1)
-        labels = None if groups is None else group_labels(calibrating[groups])
+        y, (train, calib, _) = prepared.y, prepared.parts
+        labels = (
+            None if groups is None else group_labels(cells[groups].take(pa.array(prepared.rows[calib] - 1)))
+        )
         with counting_in_table(prepared.rows[train]):
             regressor.set_params(calib_size=None)
             folds = regressor.folds
@@ -182,29 +173,32 @@ class TableModel:
                 regressor.set_params(folds=prepared.folds(row_split, folds, seed))
             learned = prepared.training_inputs
             regressor.fit(learned, y[train], groups=labels if crossed else None).set_params(folds=folds)
-            if prepared.own_means:  # rows are recognised by what they become where nobody knows their targets
-                regressor.train_digests_ = np.sort(row_digests(regressor.model_.check(X[train])))
+            trained = learned
+            if prepared.own_means:  # rows are recognised by their features if their targets are unknown
+                trained = prepared.read(train)
+                regressor.train_digests_ = np.sort(row_digests(regressor.model_.check(trained)))
+        prepared, calib, labels = prepared.calibrated_by(regressor._drawn(len(calib), labels), labels)
+        calibrating = trained if crossed and len(calib) == len(train) else prepared.read(calib)
         if isinstance(encoder, TableEncoder) and not takes(regressor.model_, "allow_nan"):
             encoder = replace(encoder, fills=True)
-            X, learned = encoder.filled(X), encoder.filled(learned)
+            learned, trained, calibrating = map(encoder.filled, (learned, trained, calibrating))
         with warnings.catch_warnings(), counting_in_table(prepared.rows[calib]):
-            # Rows that a table holds twice are no mistake of the caller's: the report counts them.
+            # Duplicate rows in a table are not the caller's mistake: the report counts them.
             warnings.simplefilter("ignore", SharedRowsWarning)
-            seen = SeenRows(row_ids(X[train], y[train]), row_ids(X[calib], y[calib]))
+            seen = SeenRows(row_ids(trained, y[train]), row_ids(calibrating, y[calib]))
             model = cls(encoder, regressor, table.num_rows, seed, prepared.kept, guarantee, groups, seen=seen)
             if not crossed:
-                regressor.conformalize(X[calib], y[calib], groups=labels)
+                regressor.conformalize(calibrating, y[calib], groups=labels)
         announce("testing the intervals")
         with counting_in_table(np.insert(model.test_rows, 0, 0)):  # evaluation counts from 1
             tested = model.evaluate(cells.take(model.test_rows - 1).to_batches())
         leaks = find_leaks(encoder.columns, learned, y[train], seed) if encoder.feature_names else {}
-        n_repeated = tested.n_repeated + (0 if crossed else model.count_training_rows(X[calib]))
         prepared = replace(prepared, encoder=encoder)
         return model, FitReport.of(
             table,
             prepared,
             tested,
-            n_repeated=n_repeated,
+            n_repeated=tested.n_repeated + (0 if crossed else model.count_training_rows(calibrating)),
             leaks=leaks,
             groups=groups,
             split=str(row_split),
@@ -223,9 +217,9 @@ class TableModel:
         keep: Sequence[str] = (),
         **choices: Any,
     ) -> tuple[TableModel, FitReport]:
-        """Fit a model of forecasts: rows get lags as inputs and horizons as targets.
+        """Fit a forecasting model: rows get lags as inputs and horizons as targets.
 
-        The parts, and the folds that hold rows out, follow each other in time, with a gap of the longest horizon.
+        The parts, and the folds that hold rows out, are consecutive in time, with a gap of the longest horizon.
         The other choices are those of :meth:`fit`.
         """
         order = choices.get("date_format")
@@ -239,12 +233,12 @@ class TableModel:
             cells=cells,
             **choices,
         )
-        # The latest values often tell most, and are known in time.
+        # The latest values are often the most informative, and are known in time.
         leaks = {name: share for name, share in report.leaks.items() if name not in plan.lag_names}
         return replace(model, forecast=plan), replace(report, leaks=leaks)
 
     def save(self, folder: str | os.PathLike[str], *, replace: bool = True) -> None:
-        """Write a folder that :meth:`load` reads, whole or not at all; without `replace`, only where nothing is."""
+        """Write a folder that :meth:`load` reads, atomically; without `replace`, only where nothing exists."""
         columns = {"encoder": self.encoder.to_dict(), "n_rows": self.n_rows, "seed": self.seed}
         columns |= {"guarantee": self.guarantee, "groups": self.groups}
         if self.kept is not None:
@@ -257,10 +251,10 @@ class TableModel:
         if self.card is not None:
             columns["card"], card = self.card, ModelCard.from_dict(self.card).text(self._facts())
         with refusing(folder):
-            saving.save(self.regressor, folder, columns=columns, card=card, replace=replace)
+            save_object(self.regressor, folder, columns=columns, card=card, replace=replace)
 
     def _facts(self) -> list[str]:
-        """What the card says about the model as it is now."""
+        """What the card says about the model's current state."""
         names = (f"targets: {', '.join(self.encoder.targets)}", f"inputs: {', '.join(self.encoder.inputs)}")
         return [*names, f"calibration rows now: {self.regressor.n_calib_:,}"]
 
@@ -272,12 +266,12 @@ class TableModel:
         skip_invalid: bool = False,
         trusted: Sequence[type[Any] | str] = (),
     ) -> TableModel:
-        """What :meth:`save` wrote; with `skip_invalid` it leaves out rows that it cannot read.
+        """Load what :meth:`save` wrote; with `skip_invalid` the model leaves out unreadable rows.
 
-        Parts of a user's own classes are loaded only if these are `trusted`, as in :func:`lvd.load`.
+        A user's own classes are only loaded if `trusted`, as in :func:`lvd.load`.
         """
-        columns = saving.load_columns(folder)
-        regressor = saving.load_method(folder, trusted=trusted)
+        columns = read_manifest(folder).get("columns")
+        regressor = load_object(folder, {}, trusted)
         if not isinstance(regressor, LVDRegressor):
             raise InputError(
                 f"the model in {os.fspath(folder)} is a {type(regressor).__name__}, and only an LVDRegressor works "
@@ -288,7 +282,7 @@ class TableModel:
         if not isinstance(columns, dict):
             raise InputError(f"{DAMAGED}; save the model again")
         content = columns.get("encoder")
-        if content == {"frame": True}:  # the method keeps the columns itself
+        if content == {"frame": True}:  # the method stores the columns itself
             encoder: RowEncoder = FrameEncoder.of(vars(regressor).get("columns_"), os.fspath(folder))
         else:
             of_features = not isinstance(content, dict) or "columns" in content
@@ -329,16 +323,16 @@ class TableModel:
         return cls(encoder, regressor, n_rows, seed, kept, guarantee, groups, card, seen, forecast)
 
     def as_rows(self, batches: Batches) -> Batches:
-        """The rows that the model reads; of a table for forecasts those that have lags, with these."""
+        """The rows that the model reads; for forecasting tables those with lags, including these."""
         if self.forecast is None:
             return batches
         return [self.forecast.rows(pa.concat_tables(map(as_table, batches))).table]
 
     @classmethod
     def of(cls, regressor: LVDRegressor, folder: str, encoder: RowEncoder | None = None) -> TableModel:
-        """A method that was fitted in Python on a frame; its calibration rows are counted by themselves.
+        """Wrap a method fitted in Python on a frame; its calibration rows are numbered on their own.
 
-        Of one that was fitted on an array `encoder` gives the columns names.
+        For a method fitted on an array, `encoder` names the columns.
         """
         columns = vars(regressor).get("columns_")
         if encoder is None:
@@ -364,7 +358,7 @@ class TableModel:
         return random_parts(self.n_rows, self.seed)[2] + 1 if self.kept is None else self.kept.test
 
     def inputs(self, rows: pa.Table, *, numbers: RowNumbers = None) -> Any:
-        """Usable rows as the regressor takes them."""
+        """Usable rows as the regressor's inputs."""
         given = self.encoder.transform(rows, numbers=numbers)
         return self.regressor.model_.check(given) if self.encoder.fixes_features else given
 
@@ -377,30 +371,30 @@ class TableModel:
         return int(self.training_inputs(X).sum())
 
     def calibrating(self, X: Any, ids: Int[NDArray, "n t"]) -> Bool[NDArray, "n"]:
-        """Which rows calibrate the model, by inputs and targets; where it has no record of them, by inputs."""
+        """Which rows calibrate the model, by inputs and targets; by inputs alone if it has no record of them."""
         if self.seen is not None:
             return self.seen.calibrated(ids)
         return np.isin(row_digests(self.regressor.model_.check(X)), self.regressor.digests_calib_)
 
     @property
     def promise(self) -> str:
-        """What the intervals promise, in a sentence."""
+        """The guarantee of the intervals, in one sentence."""
         return self.regressor.promise if self.guarantee == "local" else PROMISES["marginal"]
 
     @property
     def cells(self) -> tuple[str, ...] | None:
-        """The cells of the calibration rows, where a single column is read."""
+        """The cells of the calibration rows, if a single column is read."""
         return None if self.kept is None else self.kept.cells
 
     def group_labels(self, rows: pa.Table) -> NDArray | None:
-        """The group of each row, where there are groups."""
+        """The group of each row, if there are groups."""
         if self.groups is None:
             return None
         check_columns(rows, [self.groups])
         return group_labels(rows[self.groups])
 
     def unseen(self, rows: pa.Table) -> Unseen:
-        """The rows of a group that no calibration row has, and those with a level that no training row has."""
+        """The rows of a group without calibration rows, and those with an unseen level."""
         labels, known = self.group_labels(rows), _groups_of(self.regressor)
         n_groups = 0 if labels is None or known is None else sum(label not in known for label in labels)
         new = self.encoder.unseen(rows)
@@ -416,10 +410,10 @@ class TableModel:
         numbers: Int[NDArray, "n"],
         side: str | None = None,
     ) -> tuple[Any, Prediction]:
-        """The inputs of usable rows, and what the regressor says about them, for each target.
+        """The inputs of usable rows, and the regressor's results for them, per target.
 
-        A row with a level that no training row has is not known, whatever else it holds. `numbers` are those of the
-        rows in their table, for the error messages.
+        A row with an unseen level is unknown, whatever else it holds. `numbers` are the rows' numbers in their
+        table, for error messages.
         """
         X, n = self.inputs(rows, numbers=numbers), len(numbers)
         with counting_in_table(numbers):
@@ -432,7 +426,7 @@ class TableModel:
 
     @property
     def y_range(self) -> tuple[float, float]:
-        """What y can be: the bounds that clip intervals, infinite where there are none."""
+        """The range of y: the bounds that clip intervals, infinite if there are none."""
         low, high = self.regressor.y_range or (None, None)
         return (-np.inf if low is None else float(low), np.inf if high is None else float(high))
 
@@ -447,14 +441,14 @@ class TableModel:
     ) -> dict[str, NDArray]:
         """The columns ``y_pred``, ``lower_90`` and ``upper_90`` (for each level), ``n_effective`` and ``known``.
 
-        With a `side`, ``"lower"`` or ``"upper"``, there is that end alone, and the whole error rate is on its side.
-        For each threshold `above`, as 50, there are ``above_50``, the probability that y is above it, missing for
-        an unknown row, and ``above_50_p_value``, against y being at most that, 1 for an unknown row.
+        With a `side`, ``"lower"`` or ``"upper"``, there is only that end, and the whole error rate is on its
+        side. For each threshold `above`, such as 50, there are ``above_50``, the probability that y exceeds it,
+        missing for an unknown row, and ``above_50_p_value``, against y being at most it, 1 for an unknown row.
 
-        Of SMILES also ``nearest``, that of the most similar calibration row, and ``tanimoto``, how similar it
-        is. With several targets the names of what is predicted end in the target's, as in ``y_pred_mu``.
-        `numbers` are those of the rows in their table, for the error messages. Rows that are left out hold NaN, and
-        None for ``known``.
+        For SMILES there are also ``nearest``, the most similar calibration row's, and ``tanimoto``, its
+        similarity. With several targets the names of predicted columns end in the target's, as in
+        ``y_pred_mu``. `numbers` are the rows' numbers in their table, for error messages. Rows that are left
+        out hold NaN, and None for ``known``.
         """
         rows, levels = as_table(rows), self.resolve_levels(confidence_level)
         if numbers is None:
@@ -497,13 +491,13 @@ class TableModel:
                 raise InputError(Parameter("above"), f" must be a finite number, got {one}; leave it out")
 
     def _exceeding(self, rows: pa.Table, X: Any, above: Sequence[float]) -> Float[NDArray, "2 k n"]:
-        """The probability that y is above each threshold, and the p-value, both for the local promise."""
+        """The probability that y exceeds each threshold, and the p-value, both under the local guarantee."""
         labels = self._labels(rows)
         found = [self.regressor.exceeds(X, threshold, **labels) for threshold in above]
         return np.moveaxis(np.array(found).reshape(len(above), 2, -1), 1, 0)
 
     def _nearest(self, rows: pa.Table, usable: Bool[NDArray, "n"]) -> dict[str, NDArray]:
-        """The most similar of the cells that the model keeps, for each row."""
+        """The most similar stored cell for each row."""
         if self._known_cells is None:
             return {}
         nearest, similarity = np.full(len(usable), None, dtype=object), np.full(len(usable), np.nan)
@@ -513,11 +507,11 @@ class TableModel:
 
     @cached_property
     def _known_cells(self) -> Any:
-        """The calibration rows' cells, where the model keeps them, ready to be searched."""
+        """The calibration rows' cells, indexed for search, if the model stores them."""
         return None if self.cells is None else KnownMolecules(self.cells)
 
     def choices(self, rows: pa.Table) -> dict[str, Any]:
-        """What the regressor is told beside the inputs: rows with a level that no training row has are unknown."""
+        """The regressor's arguments besides the inputs: rows with unseen levels are unknown."""
         return {"guarantee": self.guarantee} | self._labels(rows)
 
     def _labels(self, rows: pa.Table) -> dict[str, Any]:
@@ -533,7 +527,7 @@ class TableModel:
         above: Sequence[float] = (),
         on_rows: Callable[[int], None] | None = None,
     ) -> PredictReport:
-        """Write each batch to the file `out` (see `TableWriter`), with the columns of :meth:`predict` added.
+        """Write each batch to the file `out` (see `TableWriter`) with the columns of :meth:`predict`.
 
         `on_rows` is called after each batch with its number of rows.
         """
@@ -554,7 +548,7 @@ class TableModel:
         confidence_level: Levels | None,
         **asked: Any,
     ) -> PredictReport:
-        """Write the forecasts from the latest row, a row for each horizon."""
+        """Write the forecasts from the latest row, one row per horizon."""
         row, dates = plan.latest(table)
         found = self.predict(row, confidence_level, **asked)
         known = found.pop("known")
@@ -574,10 +568,10 @@ class TableModel:
         n_neighbors: int = 10,
         background: pa.Table | None = None,
     ) -> list[Explanation]:
-        """Why the interval of row number `row` is as it is, one explanation per target.
+        """Explain the interval of row number `row`, with one explanation per target.
 
-        Rows count from 1, `row` in this table, the neighbours' `index` in the table of :meth:`fit`. With a single
-        input column, the `label` is its cell. `background` are rows to compare with.
+        Rows count from 1, `row` in this table, the neighbours' `index` in the table of :meth:`fit`. With a
+        single input column, the `label` is its cell. `background` holds rows to compare with.
         """
         if self.forecast is not None:
             raise InputError(
@@ -605,14 +599,14 @@ class TableModel:
     def with_shares(
         self, explanations: Sequence[Explanation], X: Any, others: Any, *, n_orders: int = N_ORDERS
     ) -> list[Explanation]:
-        """The explanations of the inputs `X` with what each column adds to the width, against other inputs."""
+        """The explanations of the inputs `X`, with each column's share of the width compared with other inputs."""
         places, ask = self.encoder.column_places, self.regressor._log_widths
         return with_shares(explanations, X, others, places, ask, n_orders=n_orders)
 
     def explain_rows(
         self, rows: pa.Table, X: Any, confidence_level: float | None, *, n_neighbors: int
     ) -> list[Explanation]:
-        """The regressor's explanations of these rows, whose inputs are `X`; a row with a new level is unknown."""
+        """The regressor's explanations of these rows, with inputs `X`; a row with a new level is unknown."""
         explained = self.regressor.explain(X, confidence_level, n_neighbors=n_neighbors, **self.choices(rows))
         new_levels: dict[int, str] = {}
         for name, mask in self.encoder.unseen(rows).items():
@@ -622,7 +616,7 @@ class TableModel:
                 new_levels[row] = f"no training row has {name} {repr(level) if level else 'missing'}"
 
         def named(one: Explanation) -> Explanation:
-            """With the names of the column that decides alone and of the target in which a region is largest."""
+            """Add the names of the column that alone decides and of the target in which a region is largest."""
             reason = one.reason
             if reason is not None and one.column is not None:
                 reason = Reason(reason, one.column).named(self.encoder.feature_names[one.column])
@@ -642,8 +636,8 @@ class TableModel:
     ) -> EvaluateReport:
         """The metrics of all targets, or of those named, and their coverage by the values of a column.
 
-        A number with more than 20 distinct values is grouped in ten equally full bins. Of `n_repeated` rows, those
-        that the model was trained on, the errors are too small to tell anything.
+        A numeric column with more than 20 distinct values is grouped into ten bins of equal counts. On the
+        `n_repeated` training rows among them the errors are too small to be informative.
         """
         levels = self.resolve_levels(confidence_level)
         places = [self.find_target(target) for target in targets or self.encoder.targets]
@@ -728,10 +722,10 @@ class TableModel:
         places: Sequence[int],
     ) -> tuple[Float[NDArray, "k t"], Float[NDArray, "k t"]]:
         """CRPS and probability integral transforms of the targets at these `places`, NaN where y or the row is
-        not known."""
+        unknown."""
         if not len(y):
             return np.empty_like(y), np.empty_like(y)
-        targets = y_pred.copy()  # of targets that are not known or not asked for any number will do
+        targets = y_pred.copy()  # any number will do for targets that are unknown or not requested
         targets[:, places] = np.where(np.isnan(y), targets[:, places], y)
         found = self.distribution(rows, X)
         given = targets[:, 0] if self.regressor.single_target_ else targets
@@ -740,11 +734,11 @@ class TableModel:
         return np.where(nothing, np.nan, crps), np.where(nothing, np.nan, pit)
 
     def distribution(self, rows: pa.Table, X: Any) -> PredictiveDistribution:
-        """The distributions of the targets at these rows, whose inputs are `X`."""
+        """The distributions of the targets at these rows, with inputs `X`."""
         return self.regressor.predict_distribution(X, **self._labels(rows))
 
     def features(self, X: Any, embeddings: Float[NDArray, "n h"]) -> Float[NDArray, "n p"]:
-        """Numbers that tell rows apart: the inputs, or the embeddings where the inputs are no numbers."""
+        """Numeric features that distinguish rows: the inputs, or the embeddings if the inputs are not numbers."""
         return self.encoder.filled(np.asarray(X)) if self.encoder.feature_names else embeddings
 
     def judged_rows(
@@ -757,7 +751,7 @@ class TableModel:
         *,
         row_ids: Int[NDArray, "n"],
     ) -> JudgedRows:
-        """Rows of target number `place` for :func:`judge`."""
+        """Rows with target number `place`, for :func:`judge`."""
         regressor = self.regressor
         y_calib, residuals = regressor.y_calib_[:, place], regressor.residuals_calib_[:, place]
         return JudgedRows(
@@ -772,7 +766,7 @@ class TableModel:
         )
 
     def resolve_levels(self, confidence_level: Levels | None) -> Float[NDArray, "l"]:
-        """The levels asked for, by default the regressor's; each once."""
+        """The requested levels, by default the regressor's, each once."""
         levels = check_levels(
             self.regressor.confidence_level if confidence_level is None else confidence_level
         )
@@ -783,13 +777,22 @@ class TableModel:
         return levels
 
     def find_target(self, name: str) -> int:
-        """The place of a target among those of the model."""
+        """The index of a target among those of the model."""
         if name not in self.encoder.targets:
             known = ", ".join(map(repr, self.encoder.targets))
             raise InputError(
                 Parameter("target"), f" must be what the model was fitted to predict, {known}, got {name!r}"
             )
         return self.encoder.targets.index(name)
+
+
+def _check_group_column(table: pa.Table, groups: str | None, target: str | Sequence[str]) -> None:
+    """Raise unless the column of groups exists and is not a target."""
+    if groups is None:
+        return
+    check_columns(table, [groups])
+    if groups in ([target] if isinstance(target, str) else target):
+        raise InputError(Parameter("groups"), f" must be another column than the target, got {groups!r}")
 
 
 def _groups_of(regressor: LVDRegressor) -> set[Any] | None:

@@ -1,4 +1,4 @@
-"""A model in use: rows that are labelled later join its calibration rows, or tell whether it still holds."""
+"""A deployed model: rows labelled later join its calibration rows, or show whether it still holds."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from lvd.calibration.monitor import MonitorReport
 from lvd.tables.column_values import list_rows
 from lvd.tables.inputs import labelled_parts
 from lvd.tables.reading import Batches, counting_in_table
-from lvd.tables.row_split import KeptRows
-from lvd.tables.seen_rows import repeats_earlier, row_ids
+from lvd.tables.row_split import KeptRows, repeats_earlier, row_ids
+from lvd.tables.table_encoder import Unseen
 from lvd.tables.table_model import TableModel
-from lvd.tables.writing import Unseen
 
 
 @dataclass(frozen=True)
 class UpdateReport:
     """How many rows were added, how many calibration rows there are now, and which rows were left out.
 
-    `n_repeated` of the added rows have the inputs of a training row, `n_again` were in use before or repeat an
-    earlier row of the table, `unseen` are those with new groups and levels.
+    `n_repeated` of the added rows have the inputs of a training row, `n_again` were already in use or repeat an
+    earlier row of the table, and `unseen` are those with new groups and levels.
     """
 
     n_rows: int
@@ -58,11 +57,11 @@ class WatchReport:
 def update(
     model: TableModel, batches: Batches, *, n_newest: int | None = None, allow_repeated: bool = False
 ) -> tuple[TableModel, UpdateReport]:
-    """Add labelled rows to the calibration rows, and keep `n_newest` of all; nothing is trained again.
+    """Add labelled rows to the calibration rows, keeping `n_newest` of all, without retraining.
 
-    Rows that train or calibrate the model, or repeat an earlier row, are recognised by their inputs and targets and
-    refused, unless `allow_repeated`: then the coverage is no longer promised. The others are numbered on from the
-    last row that the model knows.
+    Rows that train or calibrate the model, or repeat an earlier row, are recognised by their inputs and targets
+    and rejected, unless `allow_repeated`: then coverage is no longer guaranteed. The others are numbered after
+    the last row that the model knows.
     """
     if n_newest is not None:
         check_positive(n_newest, "n_newest", integer=True)
@@ -94,14 +93,14 @@ def update(
 def _find_again(
     model: TableModel, X: Any, ids: Int[NDArray, "n t"], numbers: Int[NDArray, "n"], *, allow: bool
 ) -> int:
-    """How many rows the model uses already or repeat an earlier one; refused unless they may."""
+    """How many rows are already in use or repeat an earlier one; raises unless that is allowed."""
     earlier, calibrated = repeats_earlier(ids), model.calibrating(X, ids)
     trained = model.training_inputs(X) if model.seen is None else model.seen.trained(ids)
     again = trained | calibrated | earlier
     if again.any() and not allow:
         cases = (
             ("trained the model", trained),
-            ("calibrate it already", calibrated & ~trained),
+            ("already calibrate it", calibrated & ~trained),
             ("repeat an earlier row of the table", earlier & ~trained & ~calibrated),
         )
         told = ", ".join(
@@ -124,7 +123,7 @@ def watch(
     false_alarm_rate: float = 0.01,
     window: int = 200,
 ) -> WatchReport:
-    """Whether labelled rows, in order of arrival, are like the calibration rows and have errors like theirs."""
+    """Whether labelled rows, in order of arrival, resemble the calibration rows and have similar errors."""
     monitor = model.regressor.monitor(
         confidence_level, false_alarm_rate=false_alarm_rate, window=window, random_state=model.seed
     )

@@ -1,4 +1,4 @@
-"""Tables to CSV and Parquet files, batch by batch, whole or not at all."""
+"""Writing tables to CSV and Parquet files, in batches and atomically."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -23,40 +23,20 @@ import pyarrow.parquet as pq
 from lvd._files import atomic_path, refusing
 from lvd._progress import STANDARD_OUTPUT, WRITTEN
 from lvd._typing import Float, NDArray
-from lvd._validation import InputError, Parameter
+from lvd._validation import InputError
 from lvd.tables.column_values import as_table
 from lvd.tables.reading import table_format
+from lvd.tables.table_encoder import Unseen
 
 QUOTE, NEEDS_QUOTES = '"', re.compile(r'[",\r\n]')
-EXAMPLES = 5
-"""How many levels that were never seen are named for each column."""
-
-
-@dataclass(frozen=True)
-class Unseen:
-    """How many rows are of a group that no calibration row has, or hold a level that no training row has.
-
-    `levels` names the columns of such levels, each with a few of them.
-    """
-
-    n_groups: int = 0
-    n_levels: int = 0
-    levels: dict[str, tuple[str, ...]] = field(default_factory=dict)
-
-    def __add__(self, other: Unseen) -> Unseen:
-        levels = {
-            name: tuple(dict.fromkeys((*self.levels.get(name, ()), *other.levels.get(name, ()))))[:EXAMPLES]
-            for name in {**self.levels, **other.levels}
-        }
-        return Unseen(self.n_groups + other.n_groups, self.n_levels + other.n_levels, levels)
 
 
 @dataclass(frozen=True)
 class PredictReport:
-    """How many rows were written, and for each pair of columns the share of finite intervals.
+    """How many rows were written, and the share of finite intervals for each pair of columns.
 
-    `n_skipped` of the rows cannot be read by the model: they have no prediction, and count among no intervals. No
-    training row is like `n_unknown` of them, or they hold a level of `unseen`.
+    `n_skipped` rows cannot be read by the model: they have no prediction and do not count among the intervals.
+    `n_unknown` rows resemble no training row or hold a level in `unseen`.
     """
 
     n_rows: int
@@ -67,11 +47,10 @@ class PredictReport:
 
 
 class TableWriter:
-    """Writes batches of a table with columns added to them; a context manager.
+    """Writes batches of a table with added columns; a context manager.
 
-    A file appears under its name when the block ends well. When it fails or is interrupted, nothing is left,
-    and a file that was there before is unchanged. `BrokenPipeError` (standard output is no longer read) is
-    the caller's.
+    The file appears under its name when the block succeeds. If it fails or is interrupted, nothing is left, and
+    an existing file is unchanged. `BrokenPipeError` (standard output is closed) is left to the caller.
 
     Parameters
     ----------
@@ -101,7 +80,8 @@ class TableWriter:
     def write(self, rows: pa.RecordBatch | pa.Table, added: Mapping[str, NDArray] | None = None) -> None:
         """Write rows: their own columns, then those `added`, which must have other names.
 
-        Infinite numbers are written as inf and -inf to CSV, missing values, NaN among those added, as empty cells.
+        In CSV, infinite numbers are written as inf and -inf, missing values, including NaN among those added,
+        as empty cells.
         """
         table = with_columns(rows, added or {})
         with self._refused_if_unwritable():
@@ -125,7 +105,7 @@ class TableWriter:
         return sink
 
     def _begin(self, schema: pa.Schema) -> Callable[[pa.Table], Any]:
-        """What writes rows of these columns, now that they are known."""
+        """Open the writer for rows with these columns, which are known only now."""
         if self._format == "parquet":
             writer = pq.ParquetWriter(self._sink, schema, write_page_checksum=True)
             return self._files.enter_context(writer).write_table
@@ -134,7 +114,7 @@ class TableWriter:
 
     @contextmanager
     def _refused_if_unwritable(self) -> Iterator[None]:
-        """What goes wrong while writing is told as an `InputError`."""
+        """Turn errors while writing into an `InputError`."""
         try:
             with refusing(self.path):
                 yield
@@ -143,7 +123,7 @@ class TableWriter:
 
 
 def with_columns(rows: pa.RecordBatch | pa.Table, added: Mapping[str, NDArray]) -> pa.Table:
-    """The columns of the rows, then those `added`, which must have other names; NaN among these is null."""
+    """The columns of the rows, then those `added`, which must have other names; NaN in these becomes null."""
     table = as_table(rows)
     if clashes := [name for name in added if name in table.column_names]:
         raise InputError(
@@ -151,7 +131,7 @@ def with_columns(rows: pa.RecordBatch | pa.Table, added: Mapping[str, NDArray]) 
             "rename them in the input"
         )
     for name, values in added.items():
-        kind = {"known": pa.bool_(), "nearest": pa.string()}.get(name)  # as all of a batch may be missing
+        kind = {"known": pa.bool_(), "nearest": pa.string()}.get(name)  # as a whole batch may be missing
         table = table.append_column(name, pa.array(values, kind, from_pandas=True))
     return table
 
@@ -165,8 +145,8 @@ def write_predictions(
 ) -> PredictReport:
     """Write rows and the columns predicted for them to the file `out` (see `TableWriter`), part by part.
 
-    A row without a prediction has NaN there, and empty cells in the file. `unseen` tells which of some
-    rows are of groups and levels that fit has not seen.
+    A row without a prediction has NaN there, and empty cells in the file. `unseen` finds the rows of groups and
+    levels unseen in fit.
     """
     n_rows, n_skipped, n_unknown, new, n_finite = 0, 0, 0, Unseen(), Counter[str]()
     with TableWriter(out) as writer:
@@ -184,26 +164,13 @@ def write_predictions(
     return PredictReport(n_rows, n_skipped, n_unknown, new, shares)
 
 
-def check_names_free(inputs: Sequence[str], targets: Sequence[str], more: Sequence[str] = ()) -> None:
-    """No column that is needed has the name of one that :meth:`TableModel.predict` adds, at whatever level."""
-    suffix = f"_({'|'.join(map(re.escape, targets))})" if len(targets) > 1 else ""
-    predicted = rf"(y_pred|n_effective|(lower|upper)_[\d.]+){suffix}|above_-?[\d.]+(e[+-]?\d+)?(_p_value)?"
-    added = re.compile(rf"{'|'.join(['known', *more])}|{predicted}")
-    for noun, names in (("target", targets), ("column", inputs)):
-        for name in filter(added.fullmatch, names):
-            raise InputError(
-                f"{noun} {name!r} has the name of a column that predictions are written to; rename it in the table",
-                *((", or leave it out with ", Parameter("drop", [name])) if noun == "column" else ()),
-            )
-
-
 def to_csv(table: pa.Table) -> bytes:
     """The table as a CSV file."""
     return _csv_header(table.column_names) + _csv_rows(table)
 
 
 def _csv_header(names: list[str]) -> bytes:
-    # The csv module would leave a carriage return without quotes, where every reader ends the line.
+    # The csv module would leave a carriage return unquoted, and readers would end the line there.
     cells = [f'"{name.replace(QUOTE, QUOTE * 2)}"' if NEEDS_QUOTES.search(name) else name for name in names]
     return f"{','.join(cells) or QUOTE * 2}\n".encode()
 
@@ -221,7 +188,7 @@ def _csv_rows(table: pa.Table) -> bytes:
 
 
 def _count_finite(columns: Mapping[str, Float[NDArray, "n"]]) -> dict[str, int]:
-    """The number of intervals with finite ends for what follows ``lower_`` or ``upper_`` in the columns' names."""
+    """The number of finite intervals, keyed by what follows ``lower_`` or ``upper_`` in the column names."""
     finite: dict[str, NDArray] = {}
     for name, values in columns.items():
         end, _, rest = name.partition("_")
