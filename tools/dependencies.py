@@ -152,7 +152,23 @@ def measure() -> list[Cost]:
     return costs
 
 
+def licences_along(costs: Sequence[Cost]) -> str:
+    """What the hard dependencies bring along, by licence."""
+    found: dict[str, list[str]] = {}
+    for name in sorted({name for one in costs for name in one.also}):
+        found.setdefault(licence_of(distribution(name)), []).append(name)
+    return "; ".join(f"{licence}: {', '.join(names)}" for licence, names in sorted(found.items()))
+
+
+def consistency() -> str:
+    """What pip says of the versions that are installed together."""
+    told = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True, check=False)
+    return " ".join(told.stdout.split()) or "pip is not installed"
+
+
 FIGURES = "| package | licence | MB | brings along (MB) | import, ms |"
+WHEELS = {"torch_release": "2.13.0", "cpu_wheel": 192, "cuda_wheel": 527, "cuda_libraries": 2203}
+"""Megabytes to download for Linux, as pip names them: either build of torch, and what the second one brings."""
 TEMPLATE = Path(__file__).with_name("dependencies_page.md")
 
 
@@ -174,6 +190,7 @@ def page(costs: Sequence[Cost], timings: dict[str, float]) -> str:
         f"{what} takes {ms:,.0f} ms of processor time with the interpreter." for what, ms in timings.items()
     ]
     tables = {"uses": "\n".join(uses), "figures": "\n".join(figures), "said": " ".join(said)}
+    tables |= {"along": licences_along(costs), "consistent": consistency()}
     return TEMPLATE.read_text(encoding="utf-8").format(**torch_figures(costs), **tables)
 
 
@@ -195,6 +212,7 @@ def torch_figures(costs: Sequence[Cost]) -> dict[str, Any]:
         "torch_lines": sum(used.values()),
         "engine_lines": sum(used[path] for path in deep),
         "torch_megabytes": next(one.megabytes for one in costs if one.name == "torch"),
+        **WHEELS,
     }
 
 

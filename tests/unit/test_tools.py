@@ -89,6 +89,20 @@ class TestDependencies:
         assert set(licences) == set(dependencies.PURPOSES)
         assert "not said" not in licences.values()
 
+    def test_the_page_names_the_licences_of_what_they_bring_along(self):
+        page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+        (along,) = re.findall(r"^The licences of what they bring along: (.+)\.$", page, re.MULTILINE)
+        brought = re.findall(r"\| ([a-z][\w, -]+) \(\d+\) \| [\d,]+ \|$", page, re.MULTILINE)
+        assert {name for one in brought for name in one.split(", ")} == set(
+            re.findall(r"[\w-]+", " ".join(part.rpartition(": ")[2] for part in along.split("; ")))
+        )
+        assert "not said" not in along
+
+    def test_the_template_is_what_the_page_was_written_from(self):
+        page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+        written = re.split(r"\{\w+(?::[^}]*)?\}", dependencies.TEMPLATE.read_text(encoding="utf-8"))
+        assert not [text for text in written if text.strip() and text not in page]
+
     def test_a_requirement_is_named_by_its_normal_name(self):
         for line in ("Ray[data]>=2", "ray ; python_version > '3'", "RAY==1", "ray"):
             assert dependencies.name_of(line) == "ray"

@@ -2,6 +2,9 @@
 
 In numbers and true/false values, missing means a null, NaN or one of `MISSING_MARKS`; in texts only a null or
 the empty text, so that a category may be called "NA". Rows are counted from 1, without the header.
+
+skrub's Cleaner (0.11) was tried on the same cells. It keeps currency, thousands and percentages as text, and reads
+01/02/2024 as the second of January without asking, where lvd asks for the order.
 """
 
 from __future__ import annotations
