@@ -27,7 +27,7 @@ from lvd.methods.conformal import fit_kernels
 from lvd.models.model import Evaluation, Model
 from lvd.molecules import Recipe, read_molecules
 from lvd.scores import AbsoluteResidual, EvaluatedRows, TrainingRows
-from lvd.tables.row_split import split_indices
+from lvd.tables.splits import split_indices
 
 EPOCHS, WHOLE = 3, Recipe().n_epochs
 LEVEL = 0.9

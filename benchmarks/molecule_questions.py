@@ -28,7 +28,7 @@ from lvd.models.heads import gaussian_log_density
 from lvd.models.losses import ElementLoss, NormalLoss, PinballLoss, SquaredLoss
 from lvd.molecules import NetworkJob, Recipe, inner_split, read_molecules, train_networks
 from lvd.molecules.smiles import parse_smiles
-from lvd.tables.row_split import split_indices
+from lvd.tables.splits import split_indices
 
 N_SWAPPED = 3054 / 130831
 """The share of the molecules that our copy of QM9 lacks."""

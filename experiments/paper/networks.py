@@ -26,7 +26,7 @@ from lvd.models import candidates
 from lvd.models.candidates import held_out_folds
 from lvd.models.losses import ElementLoss, NormalLoss, PinballLoss, QuantilesLoss, SquaredLoss
 from lvd.molecules import NetworkJob, Recipe, inner_split, read_molecules, train_networks
-from lvd.tables.row_split import Parts, split_group_indices
+from lvd.tables.splits import Parts, split_group_indices
 
 N_MEMBERS = 5
 AT_ONCE = 18

@@ -26,7 +26,7 @@ from lvd.models.heads import mixture_moments
 from lvd.models.losses import QuantilesLoss
 from lvd.molecules import inner_split
 from lvd.molecules.domain import MoleculeParts
-from lvd.tables.row_split import Parts
+from lvd.tables.splits import Parts
 
 T = TypeVar("T")
 

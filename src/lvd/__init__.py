@@ -31,7 +31,7 @@ _HOMES = {
     "load": "lvd.tables.loading",
     "report": "lvd.page.python",
     "read_trusted_checkpoint": "lvd.molecules",
-    "three_way_split": "lvd.tables.row_split",
+    "three_way_split": "lvd.tables.splits",
 }
 _PACKAGES = {
     "calibration": "lvd.calibration",
@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     from lvd.page.python import report
     from lvd.tables import distributed
     from lvd.tables.loading import load
-    from lvd.tables.row_split import three_way_split
+    from lvd.tables.splits import three_way_split
 
 __all__ = [
     "CalibrationWarning",

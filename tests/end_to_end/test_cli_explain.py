@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from lvd.tables.row_split import split_indices
+from lvd.tables.splits import split_indices
 
 
 @pytest.fixture(scope="module")

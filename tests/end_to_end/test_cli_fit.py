@@ -10,7 +10,7 @@ import pyarrow.csv as pa_csv
 import pytest
 
 import lvd
-from lvd.tables.row_split import split_indices
+from lvd.tables.splits import split_indices
 
 TINY = "x,y\n" + "".join(f"{i % 7 + i / 100},{i % 5 + i / 50}\n" for i in range(200))
 

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-INTERVAL, PREDICT, FIT = 16, 30, 54
+INTERVAL, PREDICT, FIT = 16, 30, 55
 """The most files that ``predict_interval``, ``lvd predict`` and ``lvd fit --model net`` may walk."""
 
 WALK = """

@@ -91,7 +91,7 @@ class TestKnownNoise:
         one, times = shares_of(*fitted[:2])
         assert one.shares[0].column == "town"
         assert max(abs(np.log(times["a"])), abs(np.log(times["z"]))) < 0.5 * np.log(times["town"])
-        assert "wider for town" in one.sentence
+        assert "wider because of town" in one.sentence
 
     def test_what_moves_the_prediction_would_name_another(self, fitted, monkeypatch):
         monkeypatch.setattr(LVDRegressor, "_log_widths", lambda self, X, level: self.predict(X)[:, None])

@@ -16,7 +16,7 @@ from lvd.scores import scaled
 from lvd.scores import score as scores
 from lvd.scores.scaled import MANY_ROWS, MOST_STEPS, Schedule, scale_schedule
 from lvd.scores.score import EvaluatedRows, TrainingRows
-from lvd.tables import row_split
+from lvd.tables import splits
 from lvd.wrap import as_model
 
 RNG = np.random.default_rng(0)
@@ -80,17 +80,17 @@ def test_the_papers_kernel_learns_from_all_rows(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_bounded_number_of_rows_is_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conformal, "MOST_SET_ASIDE", 60)
-    monkeypatch.setattr(row_split, "MOST_SET_ASIDE", 60)
+    monkeypatch.setattr(splits, "MOST_SET_ASIDE", 60)
     assert lvd.SplitConformalRegressor(Ridge(), random_state=0).fit(X, Y).n_calib_ == 60
     assert lvd.SplitConformalRegressor(Ridge(), calib_size=0.5, random_state=0).fit(X, Y).n_calib_ == 200
-    assert [len(part) for part in row_split.random_parts(400, 0)] == [260, 60, 80]
+    assert [len(part) for part in splits.random_parts(400, 0)] == [260, 60, 80]
 
 
 def test_tables_of_ordinary_size_are_split_as_before() -> None:
     assert calibration_rows.MOST_SET_ASIDE == 50_000
     for n_rows in (308, 1000, 9568, 250_000):
         for now, before in zip(
-            row_split.random_parts(n_rows, 3), row_split.split_indices(n_rows, 3), strict=True
+            splits.random_parts(n_rows, 3), splits.split_indices(n_rows, 3), strict=True
         ):
             np.testing.assert_array_equal(now, before)
 

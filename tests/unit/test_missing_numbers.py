@@ -10,7 +10,7 @@ from sklearn.utils import get_tags
 import lvd
 from lvd.models.candidates import Candidates, FilledModel
 from lvd.models.model import takes
-from lvd.tables.row_split import split_indices
+from lvd.tables.splits import split_indices
 from lvd.tables.table_encoder import TableEncoder
 from lvd.tables.table_model import TableModel
 

@@ -12,7 +12,7 @@ import pytest
 
 import lvd
 from lvd.tables.reading import find_row, read_rows
-from lvd.tables.row_split import split_indices
+from lvd.tables.splits import split_indices
 from lvd.tables.table_model import TableModel
 
 N_ROWS = 60

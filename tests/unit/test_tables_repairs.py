@@ -22,7 +22,7 @@ from lvd.tables.column_values import to_numbers
 from lvd.tables.dates import to_moments
 from lvd.tables.inputs import CellEncoder, find_useless
 from lvd.tables.reading import count_rows, find_files, iter_batches, read_schema, read_table
-from lvd.tables.row_split import split_indices
+from lvd.tables.splits import split_indices
 from lvd.tables.table_encoder import TableEncoder
 from lvd.tables.table_model import TableModel
 

@@ -512,9 +512,9 @@ def _unread(
     from lvd.tables.column_values import check_names
     from lvd.tables.reading import read_schema, table_format
 
+    names, needed = read_schema(data).names, {name for name in used if name is not None}
     if whole or table_format(data) != "parquet":
         return set()
-    names, needed = read_schema(data).names, {name for name in used if name is not None}
     check_names(names, [*needed, *drop])
     return {name for name in names if only_used or name in drop} - needed
 

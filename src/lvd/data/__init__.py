@@ -12,7 +12,7 @@ from lvd.data.datasets import (
     make_synthetic,
 )
 from lvd.data.registry import ENTRIES, Entry
-from lvd.tables.row_split import split_indices, three_way_split
+from lvd.tables.splits import split_indices, three_way_split
 
 __all__ = [
     "ENTRIES",
