@@ -30,7 +30,7 @@ from experiments.arena.tables import load_arena_table
 from experiments.paper.result_store import read_dataclasses, write_dataclasses
 from lvd import InputError
 from lvd.metrics import finite_fraction, winkler_score
-from lvd.scores import distributional, scaled, score
+from lvd.scores import distributional, quantile_trees, scaled, score
 from lvd.support import rule
 
 BOUNDS = (5_000, 10_000, 20_000, 50_000, 100_000)
@@ -99,6 +99,7 @@ def learning_from(n_rows: int) -> Iterator[None]:
         (score, "LEARNED_ROWS", n_rows),
         (scaled, "NETWORK_ROWS", n_rows),
         (distributional, "MOST_ROWS", n_rows),
+        (quantile_trees, "MOST_TREE_ROWS", n_rows),
         (scaled, "KERNEL_ROWS", min(n_rows, MOST_SQUARE)),
         (rule, "MOST_ROWS", min(n_rows, MOST_SQUARE)),
     )

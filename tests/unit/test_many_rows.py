@@ -89,9 +89,7 @@ def test_a_bounded_number_of_rows_is_set_aside(monkeypatch: pytest.MonkeyPatch) 
 def test_tables_of_ordinary_size_are_split_as_before() -> None:
     assert calibration_rows.MOST_SET_ASIDE == 50_000
     for n_rows in (308, 1000, 9568, 250_000):
-        for now, before in zip(
-            splits.random_parts(n_rows, 3), splits.split_indices(n_rows, 3), strict=True
-        ):
+        for now, before in zip(splits.random_parts(n_rows, 3), splits.split_indices(n_rows, 3), strict=True):
             np.testing.assert_array_equal(now, before)
 
 

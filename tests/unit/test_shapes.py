@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 
 import lvd
 from lvd.models import Evaluation, Model
-from lvd.scores import distributional
+from lvd.scores import distributional, quantile_trees
 from lvd.scores.distributional import MIDDLE, BoundDistribution, ErrorShape, depth_of, error_at, kept_apart
 from lvd.scores.quantile_trees import COARSE, GRID, QuantileTrees, boosted_quantiles, pinball
 from lvd.scores.score import BoundResidual
@@ -217,6 +217,22 @@ class TestLearning:
         shape = learned(X, y - X[:, 1])
         some = np.random.default_rng(0).permutation(1000)[:300]
         np.testing.assert_array_equal(shape.constant_, np.quantile((y - X[:, 1])[some], GRID))
+
+    def test_trees_grow_on_some_rows_and_leave_out_each_fold(self, monkeypatch):
+        """All rows get quantiles by trees that have not seen their fold, whether or not trees grow on them."""
+        monkeypatch.setattr(quantile_trees, "MOST_TREES", 5)  # no fold wants fewer: none chooses their number
+        monkeypatch.setattr(quantile_trees, "MOST_TREE_ROWS", 400)
+        X, y = skewed(1200)
+        z, folds, ones = y - X[:, 1], np.arange(1200) % 4, np.ones(1200)
+        moved = np.where(folds == 1, 1.1 * z, z)
+        _, before = boosted_quantiles(X, z, ones, folds, COARSE, seed=0)
+        trees, after = boosted_quantiles(X, moved, ones, folds, COARSE, seed=0)
+        assert before.shape == (1200, len(COARSE))
+        np.testing.assert_array_equal(before[folds == 1], after[folds == 1])
+        assert (before[folds != 1] != after[folds != 1]).any(axis=1).mean() > 0.9
+        monkeypatch.setattr(quantile_trees, "MOST_TREE_ROWS", 1200)
+        whole, _ = boosted_quantiles(X, moved, ones, folds, COARSE, seed=0)
+        assert not np.array_equal(trees.predict(X), whole.predict(X))
 
 
 def forged(**changes):

@@ -36,7 +36,7 @@ TAIL = 2
 in."""
 LEAST_GAP = 1e-3
 """No two quantiles are closer than this share of the distance between the outer quantiles of all errors."""
-FEWEST_ROWS, MOST_ROWS = 100, 20_000
+FEWEST_ROWS, MOST_ROWS = 100, 50_000
 """With fewer training rows no shape is learned; of more, a random sample is used."""
 GAIN = 0.002
 """A shape is used if its pinball loss is this much smaller, relatively, than that of symmetric errors."""

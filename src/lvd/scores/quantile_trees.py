@@ -24,6 +24,8 @@ MOST_LEAVES, LEAST_SHARE = 8, 40
 N_BINS = 64
 MOST_COLUMNS = 64
 """A tree sees at most this many columns, drawn at random."""
+MOST_TREE_ROWS = 20_000
+"""Trees grow on at most this many rows, drawn at random: more hardly change a tree of few leaves."""
 OUTER = 0.2
 """Outer quantiles, below this share or above its complement, are stopped separately from the middle ones."""
 
@@ -95,11 +97,16 @@ def boosted_quantiles(
 
     Every tree takes a step along the pinball loss of all quantiles. The lower, middle and upper ones each keep
     the number of trees, perhaps none, with the lowest weighted loss on the left-out rows. If `blind`, the other
-    folds' losses decide instead, so that a row has no influence on its own out-of-fold quantiles.
+    folds' losses decide instead, so that a row's own loss has no part in its out-of-fold quantiles. Trees grow on
+    at most `MOST_TREE_ROWS` rows; all rows get out-of-fold quantiles.
     """
     from lvd.scores.compiled_quantile_trees import grow_tree, leaf_quantiles, pinball_gradients
 
     generator, n_columns = np.random.default_rng(seed), X.shape[1]
+    every, every_fold = X, folds
+    if len(z) > MOST_TREE_ROWS:
+        some = np.sort(generator.permutation(len(z))[:MOST_TREE_ROWS])
+        X, z, weights, folds = X[some], z[some], weights[some], folds[some]
     edges = [_edges(column) for column in X.T]
     bins = np.stack([np.searchsorted(*pair) for pair in zip(edges, X.T, strict=True)], 1).astype(np.uint8)
     inside = [np.flatnonzero(folds != fold) for fold in range(folds.max() + 1)]
@@ -129,9 +136,10 @@ def boosted_quantiles(
         ]
         for forest, most in zip(forests, best, strict=True)
     ]
-    crossed = np.empty((len(z), len(taus)))
+    crossed = np.empty((len(every), len(taus)))
     for fold, (baseline, forest) in enumerate(zip(baselines, forests, strict=True)):
-        crossed[folds == fold] = _joined(baseline, forest, edges).predict(X[folds == fold])
+        left_out = every_fold == fold
+        crossed[left_out] = _joined(baseline, forest, edges).predict(every[left_out])
     together = [(*tree[:-1], tree[-1] / len(forests)) for forest in forests for tree in forest]
     return _joined(baselines.mean(axis=0), together, edges), crossed
 
