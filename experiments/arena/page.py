@@ -332,11 +332,14 @@ def _claim(board: ArenaBoard, ours: str, methods: Sequence[str], among: str) -> 
 
 
 def choices_grid(boards: Sequence[ArenaBoard]) -> Grid:
-    """The best method for each need, with its score and excess risk, in one column per model."""
+    """The best method for each need, with its score and excess risk, in one column per model.
+
+    Only methods that ran on all tables are recommended, as one table can rule a method out.
+    """
 
     def best(board: ArenaBoard, choose: Wish) -> str:
         for row in choose(board):
-            if board_worst[board.model, row.method] > SAFE:
+            if board_worst.get((board.model, row.method), math.inf) > SAFE:
                 continue
             risk = "" if math.isnan(row.ert) else f", ERT {row.ert:.3f}"
             return f"{_title(row.method)} ({row.score:.3f}{risk})"

@@ -186,6 +186,15 @@ class TestChoices:
         texts = {row[0].text: row[1].text for row in choices_grid(make_boards(failing)).rows}
         assert texts["the best interval score"].startswith("LVD (")
 
+    def test_what_ran_on_small_tables_alone_is_no_choice(self):
+        large = [result("c", method, 1.0, rows=9000) for method in ("split", "lvd", "ten-lines")]
+        partly = [result(table, "rcp", 0.1) for table in "ab"]
+        texts = {
+            row[0].text: row[1].text
+            for row in choices_grid(make_boards([*small_arena(), *large, *partly])).rows
+        }
+        assert texts["the best score with fewer than 2,000 rows"].startswith("ten lines (")
+
 
 def test_far_methods_are_at_the_border_with_their_figure():
     far = [result("a", "rcp", 50.0), result("b", "rcp", 10.0), *small_arena()]
