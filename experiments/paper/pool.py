@@ -59,8 +59,9 @@ def _end_with_parent(parent: int) -> None:
         os._exit(1)
 
     def end(number: int, frame: FrameType | None) -> None:
-        # The exception removes partial files; the pool would only store it as the job's result.
-        threading.Timer(0.5, os._exit, [128 + number]).start()
+        # The exception removes partial files, for which a busy disk may need seconds; the pool would only store it
+        # as the job's result.
+        threading.Timer(5.0, os._exit, [128 + number]).start()
         sys.exit(128 + number)
 
     threading.Thread(target=watch, daemon=True).start()
