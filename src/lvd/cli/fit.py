@@ -186,8 +186,8 @@ def fit(
         typer.Option(
             min=1,
             show_default="all",
-            help="Of more calibration rows, draw so many at random, with --groups of each group. Predictions "
-            "get faster and the model smaller; the promise stays, and intervals rest on fewer rows.",
+            help="Calibrate on at most this many rows, drawn at random, from each group with --groups. Predictions "
+            "become faster and the model smaller; the guarantee holds, but intervals rest on fewer rows.",
         ),
     ] = None,
     guarantee: Annotated[
@@ -340,9 +340,9 @@ def fit(
     predict then forecasts from the latest row of a table that ends now; lvd evaluate and lvd report measure the
     horizons on a table of the past.
 
-    With --engine ray the models that predict held-out rows, and those that learn how large errors are, are trained
-    at the same time, on the processors of this machine or of a cluster. The model written is the same. A job whose
-    worker is killed is done again.
+    With --engine ray the models for out-of-fold predictions and for the size of errors are trained in parallel, on
+    the processors of this machine or of a cluster. The model written is the same. If a worker is killed, its job is
+    repeated.
 
     With --smiles five graph networks (chemprop's) read the molecules; each predicts all targets and how large their
     errors are, and each target has its own kernel. --preset paper has one network, trained on squared errors. Rows
