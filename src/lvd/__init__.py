@@ -131,7 +131,7 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         return getattr(import_module(_HOMES.get(name, "lvd.methods")), name)
     if name in _RENAMED:
-        raise AttributeError(f"lvd.{name} is gone; use {_RENAMED[name]}")
+        raise AttributeError(f"lvd.{name} was removed; use {_RENAMED[name]}")
     raise AttributeError(f"module 'lvd' has no attribute {name!r}")
 
 

@@ -1,4 +1,4 @@
-"""Deprecation: a public name keeps working, warns what replaces it, and is removed in an announced version."""
+"""Deprecation: a public name keeps working, warns about its replacement, and is removed in an announced version."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ class Deprecation(NamedTuple):
     def sentence(self) -> str:
         """The warning."""
         return (
-            f"{self.name} is deprecated since lvd {self.since} and gone in {self.gone_in}: use {self.instead}"
+            f"{self.name} is deprecated since lvd {self.since}, to be removed in {self.gone_in}: "
+            f"use {self.instead}"
         )
 
 
@@ -45,13 +46,13 @@ def deprecated(*, since: str, gone_in: str, instead: str) -> Callable[[Named], N
     ...     read("model")
     'model'
     >>> print(caught[0].message)
-    read is deprecated since lvd 1.1 and gone in 1.3: use lvd.load
+    read is deprecated since lvd 1.1, to be removed in 1.3: use lvd.load
     """
 
     def decorate(named: Named) -> Named:
         going = Deprecation(named.__qualname__, since, gone_in, instead)
         DEPRECATIONS.append(going)
-        if isinstance(named, type):  # stays a class: its constructor warns
+        if isinstance(named, type):  # it must remain a class: its constructor warns
             named.__init__ = _warning(named.__init__, going)  # type: ignore[misc]
             return named
         return _warning(named, going)  # type: ignore[return-value]

@@ -69,7 +69,7 @@ def atomic_folder(target: str | os.PathLike[str], *, replace: bool = True) -> It
                 WRITTEN.append(kept)
                 raise InputError(
                     f"cannot save to {str(target)!r}: something was written there in the meantime, and was not "
-                    f"replaced; what was to be saved is in {str(kept)!r}"
+                    f"replaced; the result was saved to {str(kept)!r} instead"
                 )
             if not _exchange(part, target):
                 _replace_in_two_steps(part, target)
@@ -159,7 +159,7 @@ def _has_file(place: Path, file: Path) -> bool:
             and file.stat().st_nlink > 1
             and any(entry.samefile(file) for entry in place.rglob("*"))
         )
-    except OSError:  # one of them is not there
+    except OSError:  # one of them does not exist
         return False
 
 

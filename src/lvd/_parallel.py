@@ -24,15 +24,15 @@ JobMap: TypeAlias = Callable[["Jobs"], list[Any]]
 
 
 CELLS_A_THREAD = 2**17
-"""Training uses one more thread for each so many cells of the table."""
+"""Training uses one more thread for every this many cells of the table."""
 Limit: TypeAlias = Callable[[int], AbstractContextManager[Any]]
-"""``with limit(n)`` holds OpenMP to n threads."""
+"""``with limit(n)`` limits OpenMP to n threads."""
 _OUTSIDE: ContextVar[tuple[int, Limit] | None] = ContextVar("threads outside of few_threads", default=None)
 _ENGINE: ContextVar[JobMap | None] = ContextVar("what trains independent models", default=None)
 
 
 def usable_threads() -> int:
-    """As many threads as torch would use, but no more than this process may use processors."""
+    """The number of threads torch would use, but at most the number of processors this process may use."""
     import torch  # not at the top: reading tables needs only the slices
 
     outside = _OUTSIDE.get()
@@ -57,7 +57,7 @@ def few_threads(X: Any) -> Iterator[None]:
 
     outside = _OUTSIDE.get() or (usable_threads(), _openmp_limit())
     shape = getattr(X, "shape", None) or (len(X),)
-    cells = math.prod(shape) if len(shape) == 2 else math.inf  # a row of images is much work
+    cells = math.prod(shape) if len(shape) == 2 else math.inf  # images are a lot of work
     n_threads, before = int(min(usable_threads(), 1 + cells // CELLS_A_THREAD)), torch.get_num_threads()
     token = _OUTSIDE.set(outside)
     try:
@@ -70,7 +70,7 @@ def few_threads(X: Any) -> Iterator[None]:
 
 
 def _openmp_limit(most: int | None = None) -> Limit:
-    """The limit of the OpenMP libraries that are loaded now, `most` at most."""
+    """A limit on the OpenMP libraries that are loaded now; never more than `most` threads."""
     from threadpoolctl import ThreadpoolController
 
     controller = ThreadpoolController().select(user_api="openmp")
@@ -83,13 +83,13 @@ def chunk_slices(n: int, size: int) -> list[slice]:
 
 
 def run_in_turn(function: Callable[[Any], Any], chunks: Sequence[Any]) -> list[Any]:
-    """One chunk after the other, in this thread."""
+    """Run the chunks one after the other, in this thread."""
     return [function(chunk) for chunk in chunks]
 
 
 @contextmanager
 def workers(n_threads: int | None = None) -> Iterator[ChunkMap]:
-    """Threads for chunks (default: the usable ones); torch itself is single-threaded meanwhile."""
+    """Threads for chunks (default: all usable ones); torch itself is single-threaded in the block."""
     import torch
 
     n_threads, before = n_threads or usable_threads(), torch.get_num_threads()
@@ -119,8 +119,8 @@ def workers(n_threads: int | None = None) -> Iterator[ChunkMap]:
 class Jobs(NamedTuple):
     """Independent training jobs: `function` is called with each item.
 
-    The function returns all that it learns and has no side effects, because it may run in another process. In this
-    process `begins` is called with each item when its turn comes, and `ended` after each.
+    The function returns everything it learns and has no side effects, because it may run in another process. In
+    this process, `begins` is called with each item before its job, and `ended` after it.
     """
 
     function: Callable[[Any], Any]
@@ -129,7 +129,7 @@ class Jobs(NamedTuple):
     ended: Callable[[], object] = lambda: None
 
     def run_one(self, item: Any) -> Any:
-        """The answer to one item, in this thread."""
+        """The result for one item, computed in this thread."""
         self.begins(item)
         answer = self.function(item)
         self.ended()
@@ -163,7 +163,7 @@ def training_by(engine: JobMap) -> Iterator[None]:
 
 
 class Threads(NamedTuple):
-    """A job's numbers of threads, on which the rounding of torch and BLAS depends."""
+    """The thread counts of a job, which affect the rounding of torch and BLAS."""
 
     usable: int
     torch: int
@@ -171,7 +171,7 @@ class Threads(NamedTuple):
 
     @classmethod
     def here(cls) -> Threads:
-        """The numbers in this thread."""
+        """The counts in this thread."""
         import torch
         from threadpoolctl import ThreadpoolController
 
@@ -180,7 +180,7 @@ class Threads(NamedTuple):
         return cls(usable_threads(), torch.get_num_threads(), blas)
 
     def take(self, most_openmp: int) -> None:
-        """Set these numbers for this process, and OpenMP's to `most_openmp`, which changes no result."""
+        """Set these counts for this process, and OpenMP's to `most_openmp`, which does not affect results."""
         import sklearn.ensemble  # noqa: F401  (limits are for libraries that are loaded)
         import torch
         from threadpoolctl import threadpool_limits
@@ -191,7 +191,7 @@ class Threads(NamedTuple):
 
 
 WEIGHTS_AT_ONCE = 2**21
-"""About as many weights as fit into the caches."""
+"""About as many weights as fit into the processor's caches."""
 
 
 def map_queries(
@@ -204,11 +204,11 @@ def map_queries(
 
 
 THREAD_PAIRS = 2**18
-"""A further thread pays off from this many pairs of a query and a row; with fewer, threads wait for each other."""
+"""Another thread pays off from this many pairs of a query and a row; with fewer, threads wait for each other."""
 QUERIES_TOGETHER = 16
 PAIRS_AT_ONCE, LEAST_AT_ONCE = 2**27, 128
-"""After about this many pairs, a fraction of a second, a thread checks whether it should stop, so that Ctrl-C
-works; but not after fewer queries than the second, which compiled code processes together."""
+"""A thread checks for Ctrl-C after about this many pairs, a fraction of a second, but only after multiples of this
+many queries, which compiled code processes together."""
 
 
 def in_chunks(
@@ -217,11 +217,11 @@ def in_chunks(
     """Run `work`, which releases the interpreter lock, on slices of the queries; their sizes are multiples of
     `together`.
 
-    It uses threads where there is enough to do, and can be interrupted.
+    It uses threads if there is enough work, and can be interrupted.
     """
     at_once = max(1, PAIRS_AT_ONCE // max(1, n_rows) // LEAST_AT_ONCE) * LEAST_AT_ONCE
     if n_queries <= at_once and n_queries * n_rows < THREAD_PAIRS:
-        work(slice(0, n_queries))  # a single row is answered before the threads would be counted
+        work(slice(0, n_queries))  # for a single row, even counting the threads would take longer
         return
     stop = Event()
 
@@ -248,7 +248,7 @@ def in_chunks(
 
 @cache
 def _threads_of(process: int) -> ThreadPoolExecutor:
-    """A pool that is kept: new threads start on their parent's processor and only move after milliseconds.
+    """A persistent pool: new threads start on their parent's processor and take milliseconds to move to another.
 
     It is cached for each process, because a forked process does not inherit threads.
     """

@@ -22,17 +22,17 @@ _listener: ContextVar[Callable[[str], None] | None] = ContextVar("listener", def
 
 
 PART = re.compile(r"(\d+) of (\d+)$")
-"""A stage whose name ends so is one of several equal parts."""
+"""A stage whose name ends like this is one of several equal parts."""
 PRIOR = 0.01
-"""How much of the whole the guess that this machine is as fast as expected counts for."""
+"""Weight, as a share of the whole, of the assumption that this machine is as fast as expected."""
 
 
 class StageTimes:
     """How long the stages of a computation have taken, and how long the whole will take.
 
-    `expected` holds the seconds of each stage on a usual machine, by the beginning of its name, in their order.
-    How fast this machine is, is learned from the stages that have been seen; stages that were passed over take
-    no time, and of equal parts, as in ``fold 2 of 5``, the first ones tell how long the others take.
+    `expected` maps the beginning of each stage's name to its seconds on a typical machine, in order. The speed of
+    this machine is estimated from the stages seen so far; skipped stages take no time, and the first of several
+    equal parts, as in ``fold 2 of 5``, predict the others.
     """
 
     def __init__(self, expected: Mapping[str, float], clock: Callable[[], float] = monotonic) -> None:
@@ -44,12 +44,12 @@ class StageTimes:
         self._parts: tuple[int, int, int, float] | None = None
 
     def begin(self, stage: str) -> None:
-        """This stage, or part of one, begins now, and the one before is finished."""
+        """Begin this stage, or this part of one, and finish the previous one."""
         now = self.clock()
         name = next((one for one in self.expected if stage.startswith(one)), stage)
         if name != self._name:
             if name not in self.expected and self._name is not None:
-                self._interrupted.add(self._name)  # how long it takes is not known any more
+                self._interrupted.add(self._name)  # its duration is no longer known
             self.finish()
             self._name, self._begun, self._parts = name, now, None
         if found := PART.search(stage):
@@ -58,7 +58,7 @@ class StageTimes:
             self._parts = first, number, of, now
 
     def finish(self) -> dict[str, float]:
-        """The stage that runs is finished; returns the seconds of each, in the order in which they began."""
+        """Finish the running stage; returns the seconds of each stage, in the order in which they began."""
         now = self.clock()
         if self._name is not None:
             self.taken[self._name] = self.taken.get(self._name, 0.0) + now - self._begun
@@ -77,7 +77,7 @@ class StageTimes:
         done, spent = sum(self.expected[name] for name in known), sum(known.values())
         if current is not None:
             planned = self.expected[names[current]]
-            if inside > planned * self._slowness(done, spent):  # it tells already that this machine is slower
+            if inside > planned * self._slowness(done, spent):  # this machine is evidently slower
                 done, spent = done + planned, spent + inside
         slowness = self._slowness(done, spent)
         left = slowness * sum(self.expected[name] for name in following if name not in self.taken)
@@ -125,7 +125,7 @@ def announce_compiling() -> None:
 
 @contextmanager
 def perhaps_compiling(seconds: float = 1.0) -> Iterator[None]:
-    """Say that something is compiled where this block takes longer than what comes from a cache."""
+    """Report that code is being compiled if this block takes longer than loading it from a cache."""
     timer = Timer(seconds, copy_context().run, [announce_compiling])
     timer.daemon = True
     timer.start()

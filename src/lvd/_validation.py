@@ -49,7 +49,7 @@ class InputError(ValueError):
 
 
 class MissingExtraError(InputError):
-    """An optional package is needed and not installed; the message says how to install it."""
+    """A required optional package is not installed; the message says how to install it."""
 
 
 class RowError(InputError):
@@ -69,7 +69,7 @@ class RowError(InputError):
         return before, ", ".join(map(str, rows)), after
 
     def in_table(self, numbers: Sequence[int]) -> RowError:
-        """The same with these `numbers` of the rows."""
+        """The same error with the rows renumbered as `numbers`."""
         before, _, after = self.args
         return RowError(before, tuple(numbers), after)
 
@@ -117,8 +117,8 @@ def to_numpy(array: ArrayLike) -> NDArray:
         return np.asarray(array)
     except ValueError as error:
         raise InputError(
-            f"rows must all have the same shape, but numpy makes no array of these ({error}); give every row the "
-            "same number of values, and several inputs of a torch module as a tuple or a dict of arrays"
+            f"rows must all have the same shape, but numpy cannot make an array of these ({error}); give every row "
+            "the same number of values, and several inputs of a torch module as a tuple or a dict of arrays"
         ) from None
 
 
@@ -336,7 +336,7 @@ def resolve_device(device: Any = "auto") -> Any:
                 Parameter("device", device), f", but the last GPU that torch sees is 'cuda:{n_gpus - 1}'"
             )
     elif resolved.type != "cpu":
-        try:  # a number must come back, in the float64 that intervals are computed in
+        try:  # the device must return numbers in float64, which intervals are computed in
             torch.ones(1, dtype=torch.float64, device=resolved).item()
         except Exception as error:  # which one depends on the device
             raise InputError(
@@ -378,7 +378,7 @@ def _numbers(array: ArrayLike, name: str) -> NDArray:
         )
     raw = to_numpy(array)
     if isinstance(array, Mapping):
-        raise InputError(f"{name} is a dict, which only a module of your own takes; give a matrix")
+        raise InputError(f"{name} is a dict, which only a torch module of your own accepts; give a matrix")
     if np.iscomplexobj(raw):
         raise InputError(f"{name} holds complex numbers. Complex data not supported: pass real numbers")
     try:

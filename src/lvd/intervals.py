@@ -1,5 +1,5 @@
 """Intervals, arrays of shape ``(n, 2, L)`` of the lower and upper end of each row at each level; and regions, a box
-or an ellipsoid for each row that holds several targets together."""
+or an ellipsoid for each row that covers several targets at once."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ def binomial_band(
 
 
 class Region(ABC):
-    """What :meth:`LVDRegressor.predict_region` gives for n rows and T targets: for each row a region of them all.
+    """The result of :meth:`LVDRegressor.predict_region` for n rows and T targets: for each row one joint region.
 
     `centers` (n, T) are the predictions, `axes` (n, T, T) the directions of the axes, one in each column, and
     `radii` (n, T) how far the region reaches along them, +inf where too little is known. Indexing selects rows.
-    `bounds` are those of ``y_range``; projections and volumes are cut to them.
+    `bounds` are those of ``y_range``; projections and volumes are clipped to them.
 
     Examples
     --------
@@ -103,7 +103,7 @@ class Region(ABC):
 
     @abstractmethod
     def onto(self, targets: Sequence[int]) -> Region:
-        """The projection on the targets of these numbers."""
+        """The projection onto the targets with these indices."""
 
     @abstractmethod
     def __getitem__(self, rows: Any) -> Region:
@@ -145,7 +145,7 @@ class Boxes(Region):
 
     @property
     def axes(self) -> Float[NDArray, "n t t"]:
-        """The axes of the targets themselves."""
+        """The coordinate axes."""
         n_rows, n_targets = self.centers.shape
         return np.broadcast_to(np.eye(n_targets), (n_rows, n_targets, n_targets))
 
@@ -229,7 +229,7 @@ class Ellipsoids(Region):
 def mahalanobis_norm(errors: Float[NDArray, "n t"], shapes: Float[NDArray, "n t t"]) -> Float[NDArray, "n"]:
     """``sqrt(e' S^-1 e)`` for each row; NaN where an error is."""
     whitened = np.linalg.solve(np.linalg.cholesky(shapes), errors[..., None])[..., 0]
-    with np.errstate(over="ignore"):  # past the largest number it is infinite
+    with np.errstate(over="ignore"):  # an overflow gives infinity, as it should
         return np.linalg.norm(whitened, axis=1)
 
 

@@ -56,7 +56,7 @@ ENVIRONMENT = "python: {python}\nbuild_dependencies:\n- pip\ndependencies:\n- -r
 def log_model(
     lvd_model: Any, name: str = "model", *, registered_model_name: str | None = None, **choices: Any
 ) -> Any:
-    """Log a model to the current run and, under a name, to the registry; the answer has its ``model_uri``.
+    """Log a model to the current run and, if named, to the registry; the result has its ``model_uri``.
 
     `lvd_model` is a fitted method, or the folder that ``lvd fit`` or `save` wrote. `choices` are those of
     ``mlflow.models.Model.log``, such as `metadata` and `tags`.
@@ -75,13 +75,13 @@ def save_model(lvd_model: Any, path: str | os.PathLike[str], *, mlflow_model: An
     """Write a folder that MLflow reads, with a signature that names the columns; nothing in it is pickled."""
     target = Path(path)
     if target.exists() and any(target.iterdir()):
-        raise InputError(f"cannot save to {str(target)!r}: there is something already; give a new folder")
+        raise InputError(f"cannot save to {str(target)!r}: the folder is not empty; give a new folder")
     target.mkdir(parents=True, exist_ok=True)
     _copy_or_save(lvd_model, target / DATA)
     served = load_served(target / DATA)
     if served.keeps_rows:
         raise InputError(
-            "intervals over time change with every row, and MLflow keeps models as they are; use lvd serve"
+            "intervals over time change with every row, but MLflow models are fixed; use lvd serve"
         )
     described = Model() if mlflow_model is None else mlflow_model
     described.signature = _signature(served)
@@ -97,7 +97,7 @@ def load_model(model_uri: str, *, trusted: Sequence[type[Any] | str] = (), **par
     folder = Path(mlflow.artifacts.download_artifacts(artifact_uri=os.fspath(model_uri)))
     if not (folder / DATA / "manifest.json").is_file():
         raise InputError(
-            f"{model_uri} holds no model of lvd; give what lvd.mlflow.log_model or save_model wrote"
+            f"{model_uri} is not an lvd model; give one that lvd.mlflow.log_model or save_model wrote"
         )
     return load(folder / DATA, trusted=trusted, **parts)
 
@@ -148,7 +148,7 @@ def _copy_or_save(lvd_model: Any, folder: Path) -> None:
 
 
 def _signature(served: Served) -> ModelSignature:
-    """The columns by their names; those of numbers and dates of any type, as MLflow refuses int64 for double."""
+    """The named columns; those of numbers and dates accept any type, because MLflow refuses int64 for double."""
     kinds = {"boolean": DataType.boolean, "category": DataType.string}
     anything: Any = AnyType()  # type: ignore[no-untyped-call]
     inputs: list[Any] = [ColSpec(kinds.get(one.kind, anything), one.name) for one in served.columns]

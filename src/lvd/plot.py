@@ -95,7 +95,7 @@ def calibration(
 ) -> Axes:
     """The share of rows covered at each level, with its 95% band, against the level.
 
-    The rows must be new: on rows that trained or calibrated the model the curve says nothing.
+    The rows must be new: on rows that trained or calibrated the model the curve is meaningless.
     """
     axes, levels = _axes(ax), np.sort(check_levels(confidence_level))
     _, ends = _prediction_of(reg, X, levels)
@@ -119,7 +119,7 @@ def width_and_error(
 ) -> Axes:
     """The absolute error of each row against the width of its interval: wide intervals should have large errors.
 
-    The line joins the mean errors of ten groups of rows of rising width.
+    The line joins the mean errors of ten groups of rows, in order of width.
     """
     axes = _axes(ax)
     level = check_levels(_levels_of(reg, confidence_level))[-1:]
@@ -158,7 +158,7 @@ def distribution(reg: Any, row: ArrayLike, y: float | None = None, *, ax: Axes |
     found = to_numpy(reg.predict_distribution(rows).quantile(QUANTILES))[0]
     quantiles = found[np.isfinite(found)]
     if len(quantiles) > 1:
-        # Equal quantiles, where one row carries much weight, are one tall bar of a little width.
+        # Equal quantiles, which occur if one row carries much weight, become one tall, narrow bar.
         least = max(float(np.ptp(quantiles)) / 80.0, np.spacing(np.abs(quantiles).max()))
         edges = np.concatenate(
             [quantiles[:1], quantiles[:1] + np.maximum(np.diff(quantiles), least).cumsum()]

@@ -54,7 +54,7 @@ def check_kernel(kernel: Kernel) -> None:
 
 
 def check_score(score: ConformityScore) -> None:
-    """Check a score: its settings, that intervals hold what scores at most the radius, and that they are nested.
+    """Check a score: its settings, that intervals contain targets that score at most the radius, and nesting.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def check_score(score: ConformityScore) -> None:
 
 
 def check_support(rule: SupportRule) -> None:
-    """Check a support rule: its settings, and that it knows most training rows and says why it does not know one.
+    """Check a support rule: its settings, that most training rows are known, and that unknown rows have a reason.
 
     Examples
     --------
@@ -106,7 +106,7 @@ def check_support(rule: SupportRule) -> None:
     _check(bool(support.known[: len(X)].mean() > 0.9), "most training rows must be known")
     unknown = np.flatnonzero(~support.known).tolist()
     _check(sorted(support.reasons) == unknown, "each unknown row, and no other, must have a reason")
-    _check(all(one.text for one in support.reasons.values()), "a reason must say something")
+    _check(all(one.text for one in support.reasons.values()), "a reason must not be empty")
     _check_behaviour(LVDRegressor(_net(), support=clone(rule), random_state=0), type(rule))
 
 
@@ -137,7 +137,7 @@ def _check_part(part: Any, contract: type[Any]) -> None:
 
 
 def _check_behaviour(reg: IntervalRegressor, trusted: type[Any], *, several: bool = False) -> None:
-    """Fitting twice gives the same, intervals have the right shape and are nested, and the method can be saved."""
+    """Fitting is reproducible, intervals have the right shape and are nested, and the method can be saved."""
     X, y = _example_rows()
     y = np.stack([y, -y], axis=1) if several else y
     reg = clone(reg)
@@ -160,10 +160,10 @@ def _check_behaviour(reg: IntervalRegressor, trusted: type[Any], *, several: boo
         reg.save(Path(folder) / "model")
         loaded = load_object(Path(folder) / "model", {}, [trusted])
     same = np.array_equal(loaded.predict_interval(X[:20])[1], intervals)
-    _check(same, "what is saved and loaded must give the same intervals; learned attributes must end in _")
+    _check(same, "after saving and loading, intervals must be the same; learned attributes must end in _")
     if hasattr(loaded, "explain"):
         _check(
-            all(one.sentence for one in loaded.explain(X[:3])), "explain must give a sentence for each row"
+            all(one.sentence for one in loaded.explain(X[:3])), "explain must return a sentence for each row"
         )
 
 

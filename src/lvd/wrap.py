@@ -57,7 +57,7 @@ def as_model(
         )
     if embedding is not None and has_own:
         raise InputError(
-            f"a {type(estimator).__name__} has an embedding of its own; give it alone, not in a pair with another"
+            f"a {type(estimator).__name__} has its own embedding; pass it alone, not in a pair with another"
         )
     if embedding is not None and is_net and not isinstance(embedding, str):
         raise InputError(
@@ -97,15 +97,15 @@ def refuse_classifier(estimator: Any) -> None:
     if is_classifier(estimator):
         raise InputError(
             f"estimator must be a regressor, and {type(last_step(estimator)).__name__} is a classifier, whose "
-            "classes have no intervals; give a regressor, or of a trained classifier a function to numbers, "
-            "such as lambda X: model.predict_proba(X)[:, 1]"
+            "classes have no intervals; give a regressor, or a function that returns numbers from a trained "
+            "classifier, such as lambda X: model.predict_proba(X)[:, 1]"
         )
 
 
 def seeded_clone(estimator: Any, seed: RandomState) -> Any:
     """An unfitted copy in which every `random_state` of None is set to `seed`.
 
-    An object without `get_params` is copied as it is, and fitted again.
+    An object without `get_params` is copied unchanged, and refitted.
     """
     fresh = unfitted_copy(estimator)
     parameters: dict[str, Any] = getattr(fresh, "get_params", dict)()

@@ -206,13 +206,13 @@ def test_the_command_is_installed():
     [
         (
             ("--checkpoint", "best.pt"),
-            "can run any code that is in it; if you trust it as you trust a program",
+            "can run any code inside it; if you trust it as you would a program",
         ),
         (("--trust",), "--trust applies to a --checkpoint only; leave it out"),
         (("--checkpoint", "best.pt", "--trust"), "'best.pt' cannot be read as a checkpoint of chemprop 2"),
         (
             ("--checkpoint", "best.pt", "--trust", "--epochs", 3),
-            "uses the network as it is; leave out --epochs",
+            "uses the network unchanged; leave out --epochs",
         ),
         (
             ("--checkpoint", "best.pt", "--trust", "--calibration", "cross"),

@@ -52,7 +52,7 @@ def test_with_cross_validated_errors_and_groups(lvd_here, tables):
     outcome = fit(lvd_here, tables, "crossed", "--calibration", "cross", "--groups", "district")
     assert outcome.code == 0, outcome.err
     n_drawn = lvd.load(tables / "crossed").n_calib_
-    assert f"320 rows that train, and {n_drawn} of them calibrate by cross-validated" in outcome.out
+    assert f"320 training rows, {n_drawn} of which also calibrate through out-of-fold" in outcome.out
     assert 50 < n_drawn < 320
     assert lvd_here("predict", tables / "crossed", tables / "new.csv", "--out", "-").code == 0
 

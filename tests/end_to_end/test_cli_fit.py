@@ -182,7 +182,9 @@ def test_cross_calibration_says_what_it_promises(lvd_here, homes, tmp_path):
     outcome = lvd_here(*given, "--force", "--calibration", "cross", "--report", page)
     assert (outcome.code, "with --calibration cross" in outcome.out) == (0, False), outcome.err
     lines = outcome.out.splitlines()
-    assert lines[2].endswith("80 rows that train, and calibrate by cross-validated errors, and 20 test rows")
+    assert lines[2].endswith(
+        "80 training rows, which also calibrate through out-of-fold errors, and 20 test rows"
+    )
     assert lines[3].startswith("promise: Calibrated on cross-validated errors of all training rows")
     assert "exact 95% band of the coverage" in lines[4]
     assert "at most twice 1 - level" in (out / "card.md").read_text()

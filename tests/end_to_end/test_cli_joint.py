@@ -64,7 +64,8 @@ def test_predictions_hold_together_and_evaluate_says_so(lvd_here, folder, shape,
     out = tmp_path / "out.csv"
     said = lvd_here("predict", folder / shape, folder / "new.csv", "--out", out)
     assert (
-        f"the intervals of all targets hold together: they are the extent of one {shape} per row" in said.out
+        f"the intervals of all targets hold together: they are the projections of one {shape} per row"
+        in said.out
     )
     with out.open() as file:
         rows = [

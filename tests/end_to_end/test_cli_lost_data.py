@@ -129,7 +129,7 @@ def test_an_update_overwrites_no_model_that_was_written_meanwhile(homes, model, 
     monkeypatch.setattr(watching, "update", slow_update)
     outcome = run_here("update", model, homes.new, "--out", out)
     assert outcome.code == 1
-    assert "was not replaced; what was to be saved is in" in outcome.err
+    assert "was not replaced; the result was saved to" in outcome.err
     assert f"written before: {tmp_path / 'out-2'}" in outcome.err
     assert (out / MANIFEST).read_bytes() == (homes.model / MANIFEST).read_bytes()
     assert names(tmp_path) == ["model", "out", "out-2"]

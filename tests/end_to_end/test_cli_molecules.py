@@ -195,7 +195,7 @@ def test_each_target_uses_the_rows_that_have_it(lvd_here, holes):
     counts = [sum(row[name] != "" for row in test) for name in ("mu", "homo")]
     assert counts[0] < counts[1] == found["n_rows"] == len(test)
     assert [target["n_rows"] for target in found["targets"]] == counts
-    assert f"test rows, which no step has seen; {counts[0]} of {counts[1]} have it" in holes.report
+    assert f"test rows, which no step has seen; {counts[0]} of {counts[1]} have a value" in holes.report
     with_mu = [row for row in test if row["mu"]]
     write_rows(holes.test.with_name("mu.csv"), with_mu)
     alone = json.loads(lvd_here("evaluate", holes.model, holes.test.with_name("mu.csv"), "--json").out)
@@ -392,4 +392,4 @@ def test_help_says_how_molecules_are_split_and_skipped(lvd_here):
     assert "Rows with the same molecule, however it is written" in words("fit")
     assert "kept in the same part of the split" in words("fit")
     assert "with empty cells for prediction and intervals" in words("predict")
-    assert "the molecules are drawn, with their neighbours" in words("report")
+    assert "the page draws the molecules and their neighbours" in words("report")

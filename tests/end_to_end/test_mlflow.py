@@ -125,7 +125,7 @@ def test_refusals(homes, lvd_here, tmp_path):
     with pytest.raises(lvd.InputError, match="change with every row"):
         lvd.mlflow.save_model(state, tmp_path / "saved")
     (tmp_path / "other").mkdir()
-    with pytest.raises(lvd.InputError, match="holds no model of lvd"):
+    with pytest.raises(lvd.InputError, match="is not an lvd model"):
         lvd.mlflow.load_model(str(tmp_path / "other"))
-    with pytest.raises(lvd.InputError, match="there is something already"):
+    with pytest.raises(lvd.InputError, match="the folder is not empty"):
         lvd.mlflow.save_model(homes.model, homes.model)

@@ -227,7 +227,7 @@ class TestRefusals:
             ("ridge", {}, "estimator must be one of 'net', 'trees', 'paper', got 'ridge'"),
             (None, {"prefit": True}, "prefit=True needs a trained estimator; pass it as the first argument"),
             ((Ridge(), "0"), {}, "the embedding '0' names a layer, which only torch modules have; give a"),
-            ((NetRegressor(), len), {}, "a NetRegressor has an embedding of its own; give it alone"),
+            ((NetRegressor(), len), {}, "a NetRegressor has its own embedding; pass it alone"),
             (
                 (nn.Linear(2, 1), len),
                 {},

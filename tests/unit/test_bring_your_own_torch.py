@@ -105,7 +105,9 @@ class TestDictsOfTensors:
             reg.predict(change(X))
 
     def test_the_built_in_network_takes_none(self, tokens):
-        with pytest.raises(lvd.InputError, match="X is a dict, which only a module of your own takes"):
+        with pytest.raises(
+            lvd.InputError, match="X is a dict, which only a torch module of your own accepts"
+        ):
             quick("net").fit(*tokens)
         with pytest.raises(lvd.InputError, match="X is an empty dict"):
             quick(encoder(), prefit=True).fit({}, tokens[1])

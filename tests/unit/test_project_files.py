@@ -44,7 +44,7 @@ class TestDeprecated:
             return folder.upper()
 
         with pytest.warns(
-            FutureWarning, match=r"read is deprecated since lvd 1\.1 and gone in 1\.3: use lvd\.load"
+            FutureWarning, match=r"read is deprecated since lvd 1\.1, to be removed in 1\.3: use lvd\.load"
         ):
             assert read("a") == "A"
         assert (read.__name__.split(".")[-1], read.__doc__) == ("read", "Reads.")

@@ -146,7 +146,7 @@ def test_allowed_and_forgotten(saved, model, tmp_path):
 def test_the_help_says_what_is_lost():
     told = " ".join(run_here("update", "--help").out.split())
     assert "--allow-repeated" in told
-    assert "cover less often than the level says" in told.replace("│ │ ", "").replace(" │", "")
+    assert "coverage falls below the level" in told.replace("│ │ ", "").replace(" │", "")
 
 
 def test_a_model_without_a_record(model):

@@ -8,7 +8,7 @@ __all__ = ["main", "run_chemprop"]
 
 
 def run_chemprop() -> None:
-    """The command ``lvd-chemprop``: chemprop's own, which knows lvd as an uncertainty method."""
+    """The command ``lvd-chemprop``: chemprop's own, with lvd as an uncertainty method."""
     try:
         from lvd.cli import chemprop_plugin
     except ModuleNotFoundError as error:

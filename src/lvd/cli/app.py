@@ -1,4 +1,4 @@
-"""The command ``lvd`` and what it does about refused input; what computes is loaded by the commands that use it."""
+"""The command ``lvd`` and how it reports refused input; each command loads the heavy modules that it needs."""
 
 from __future__ import annotations
 
@@ -34,13 +34,14 @@ if TYPE_CHECKING:
 LOADED_LATE = frozenset({"scipy.stats", "numpy.f2py", "numpy.testing"})
 """Modules that scikit-learn and scipy import but no prediction uses: a third of their loading time."""
 FIRST_COLLECTED, COLLECTED = 1_000_000, 100_000
-"""Objects after which garbage is collected first, which is more than a short command creates, and from then on."""
+"""Number of new objects that triggers the first garbage collection (more than a short command creates), and the
+later ones."""
 REFUSED, UNFINISHED = 2, 1
-"""Exit statuses: nothing was written; something was, or the reader of standard output has gone."""
+"""Exit statuses: nothing was written; something was, or standard output was closed early."""
 SIGNALLED = 128
 """A shell's exit status for a process that a signal has ended is this plus the number of the signal."""
 NAMED = 5
-"""An error names this many of the files that were written before it."""
+"""An error names at most this many of the files that were written before it."""
 ONCE_MORE = 60.0
 """Seconds after which a process that survived such a signal is ended again."""
 NAMES = {
@@ -51,7 +52,7 @@ NAMES = {
     "n_newest": "--newest",
     "trusted": "--trust",
 }
-"""Options that have another name in the library."""
+"""Options whose name differs from that of the library's parameter."""
 
 
 class Commands(TyperGroup):
@@ -102,7 +103,7 @@ def root(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Prediction intervals for any table: wide where similar rows had large errors, infinite where none is known.
+    """Prediction intervals for any table: wide where similar rows had large errors, infinite if no row is similar.
 
     Fit a model on a table, then predict, evaluate and explain with it, and keep it up to date. Tables are CSV
     (.csv, .csv.gz; UTF-8, comma-separated, with a header) or Parquet. Each command has its own --help.
@@ -129,15 +130,15 @@ app.add_typer(data.data)
 
 def main(commands: typer.Typer = app) -> None:
     """Run the command line; refused input gives a message and exit status 2."""
-    # Loading torch and scikit-learn creates only objects that stay: collecting garbage meanwhile took a sixth of
-    # the time of a short command, and a fifteenth with every 100,000 objects.
+    # Loading torch and scikit-learn creates only long-lived objects: collecting garbage during that time took a
+    # sixth of the time of a short command, and still a fifteenth with a collection per 100,000 objects.
     gc.set_threshold(FIRST_COLLECTED, 50, 50)
     if collect_more_often not in gc.callbacks:
         gc.callbacks.append(collect_more_often)
     atexit.register(gc.freeze)  # collecting once more at the end took a quarter of it
     if not any(isinstance(finder, ImportedLater) for finder in sys.meta_path):
         sys.meta_path.insert(0, ImportedLater())
-    if sys.stderr is None:  # closed: nobody reads it
+    if sys.stderr is None:  # it is closed
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115  (as long as the process runs)
     if sys.stdout is None:
         console.complain("error", "standard output is closed; send it to a file, a pipe or /dev/null")
@@ -154,10 +155,10 @@ def main(commands: typer.Typer = app) -> None:
 
 
 class ImportedLater(MetaPathFinder):
-    """Finds the modules of :data:`LOADED_LATE`, which are loaded when something in them is used."""
+    """Defers loading the modules of :data:`LOADED_LATE` until something in them is used."""
 
     def find_spec(self, fullname: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
-        """The module, with a loader that waits."""
+        """The module, with a lazy loader."""
         found = PathFinder.find_spec(fullname, path, target) if fullname in LOADED_LATE else None
         if found is not None and found.loader is not None:
             found.loader = LazyLoader(found.loader)
@@ -165,14 +166,14 @@ class ImportedLater(MetaPathFinder):
 
 
 def collect_more_often(phase: str, _: Any) -> None:
-    """Called by the garbage collector: what follows its first collection is no longer the loading of packages."""
+    """Garbage-collector callback: by the end of the first collection, the packages have been loaded."""
     if phase == "stop":
         gc.set_threshold(COLLECTED, 50, 50)
         gc.callbacks.remove(collect_more_often)
 
 
 def _run(commands: typer.Typer) -> int | str | None:
-    """Run a command; the exit status. Output that cannot be printed is an error, unless its reader has gone."""
+    """Run a command and return its exit status. Failing to print is an error, except into a closed pipe."""
     status: int | str | None = REFUSED
     try:
         try:
@@ -200,7 +201,7 @@ def _run(commands: typer.Typer) -> int | str | None:
 
 
 def _complain(message: str, *, printed: bool = False) -> int:
-    """Report an error and what was written before it, to files or, if `printed`, to standard output; the status."""
+    """Report an error, and what was written to files or (`printed`) to standard output before it; the status."""
     from lvd._files import cache_folder
 
     cache = os.path.realpath(cache_folder())
@@ -239,7 +240,7 @@ def _as_option(parameter: Parameter) -> str:
 
 
 def _drop_output() -> None:
-    """Discard what is left in Python's buffers: it would try to write that again at exit."""
+    """Discard what is left in Python's buffers, which Python would try to write again at exit."""
     try:
         number = sys.stdout.fileno()
     except OSError:  # a test's own stream

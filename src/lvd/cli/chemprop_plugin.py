@@ -1,8 +1,8 @@
 """LVD as one of chemprop's uncertainty methods: ``lvd-chemprop predict --uncertainty-method lvd --cal-path FILE``.
 
-chemprop has no entry points: whatever is in its registry when its command starts is what it knows. So importing
-this module registers, and ``lvd-chemprop`` (or ``python -m lvd.cli.chemprop_plugin``) is chemprop's own
-command, with all of its subcommands and options, after that import.
+chemprop has no entry points: its command knows the methods that are in its registry when it starts. Importing
+this module adds LVD to the registry, and ``lvd-chemprop`` (or ``python -m lvd.cli.chemprop_plugin``) then runs
+chemprop's own command, with all of its subcommands and options.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ from lvd.support.rule import PartKinds
 
 NAME = "lvd"
 LEARNING_SHARE = 0.5
-"""Of the calibration file's rows, half teach the kernel and how large errors are, and half calibrate."""
+"""Half of the calibration file's rows train the kernel and the error model; the other half calibrate."""
 
 
 class Evaluating(pl.LightningModule):
-    """A network that gives predictions and embeddings of a batch, for chemprop's trainer to run."""
+    """A network that returns the predictions and embeddings of a batch, for chemprop's trainer to run."""
 
     def __init__(self, model: MPNN) -> None:
         super().__init__()
         self.model = model
 
     def predict_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> tuple[Tensor, Tensor]:
-        """Of one batch."""
+        """Predictions and embeddings of one batch."""
         bmg, V_d, X_d, *_ = batch
         fingerprint = self.model.fingerprint(bmg, V_d, X_d)
         return predictions(self.model, fingerprint), last_hidden(self.model, fingerprint)
@@ -62,7 +62,7 @@ class Evaluating(pl.LightningModule):
 
 @dataclass(frozen=True, eq=False)
 class MoleculeRows:
-    """What the networks say of some rows: each one's prediction (m, n, t), and their embeddings side by side."""
+    """The networks' outputs for some rows: the predictions of each (m, n, t), and all embeddings, concatenated."""
 
     y_preds: Float[Tensor, "m n t"]
     embeddings: Float[NDArray, "n h"]
@@ -86,7 +86,7 @@ def run_networks(dataloader: Any, models: list[MPNN], trainer: pl.Trainer) -> Mo
 
 
 def check_supported(dataloader: Any, models: list[MPNN]) -> None:
-    """Refuse what has no numbers to predict for one molecule per row."""
+    """Refuse anything but regression on one molecule per row."""
     fitting = all(type(one) is MPNN and type(one.predictor) in PREDICTORS.values() for one in models)
     if not isinstance(dataloader.dataset, MoleculeDataset) or not fitting:
         raise InputError(
@@ -99,18 +99,18 @@ def check_supported(dataloader: Any, models: list[MPNN]) -> None:
 class LVDEstimator(UncertaintyEstimator):
     """Half the width of an LVD interval at the level ``1 - --conformal-alpha``; infinite where nothing is known.
 
-    It is calibrated by the file ``--cal-path``, whose molecules the networks must not have been trained on.
+    It is calibrated on the file ``--cal-path``, whose molecules the networks must not have been trained on.
     """
 
     arguments: ClassVar[Namespace | None] = None
-    """Those of the command that runs."""
+    """The arguments of the running command."""
     added: ClassVar[dict[str, NDArray]] = {}
-    """The columns of its rows, for its output."""
+    """The columns to add to its output."""
 
     def __call__(
         self, dataloader: Any, models: list[MPNN], trainer: pl.Trainer
     ) -> tuple[Float[Tensor, "m n t"], Float[Tensor, "m n t"]]:
-        """Each network's predictions, and one uncertainty for all, as often as chemprop writes one for each."""
+        """Each network's predictions, and their common uncertainty, repeated for each, as chemprop expects."""
         if self.arguments is None:
             raise InputError(
                 "the uncertainty method lvd works in the command lvd-chemprop, which calibrates it"
@@ -144,7 +144,7 @@ def calibration_loader(args: Namespace, model: MPNN, names: list[str] | None) ->
 def interval_rows(
     calibration: MoleculeRows, y: Float[NDArray, "m t"], rows: MoleculeRows, level: float
 ) -> tuple[Prediction, list[str]]:
-    """Intervals (n, 2, 1, t) with their evidence, and the molecules that calibrated them."""
+    """Intervals (n, 2, 1, t) with their evidence, and the SMILES of the calibration molecules."""
     n_targets = y.shape[1]
     usable = np.flatnonzero(~np.isnan(y).all(axis=1))
     learning, calibrating = np.split(
@@ -167,7 +167,7 @@ def interval_rows(
 def columns_of(
     predicted: Prediction, known: list[str], smiles: list[str], names: list[str] | None
 ) -> dict[str, NDArray]:
-    """The columns that the output gets beside chemprop's: of each target, and of the molecule."""
+    """The columns to add to chemprop's output: several for each target, and three for the molecule."""
     columns: dict[str, NDArray] = {}
     for target in range(predicted.y_pred.shape[1]):
         name = f"pred_{target}" if names is None else names[target]
@@ -179,11 +179,11 @@ def columns_of(
 
 
 class LVDPredictSubcommand(PredictSubcommand):
-    """chemprop's ``predict``, which writes more columns where the uncertainty method is lvd."""
+    """chemprop's ``predict``, with additional columns if the uncertainty method is lvd."""
 
     @classmethod
     def func(cls, args: Namespace) -> None:
-        """Run it; what lvd knows about the rows is added to the file that it writes."""
+        """Run it, then add lvd's columns to the file that it wrote."""
         if args.uncertainty_method != NAME:
             super().func(args)
             return
@@ -207,7 +207,7 @@ class LVDPredictSubcommand(PredictSubcommand):
 
 
 def main() -> None:
-    """chemprop's command, which knows lvd."""
+    """Run chemprop's command with lvd registered."""
     command.SUBCOMMANDS[:] = [
         LVDPredictSubcommand if one is PredictSubcommand else one for one in command.SUBCOMMANDS
     ]

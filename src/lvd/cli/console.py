@@ -1,6 +1,6 @@
-"""What the commands share: how options are declared, what is checked before the work, and how results are printed.
+"""Shared by all commands: declaring options, checking them before the work starts, and printing results.
 
-Results go to standard output, all else to standard error; colours and progress are for terminals only.
+Results go to standard output, everything else to standard error; colours and progress are for terminals only.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 _WIDE = 1000
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-"""Characters that act on the terminal, break the line, or turn the direction of writing."""
+"""Characters that control the terminal, break the line, or reverse the writing direction."""
 _HOUR = 3600.0
 LEAST_SECONDS = 0.05
-"""Stages that take less are not told of."""
+"""Stages that take less are not reported."""
 
 
 def examples(*commands: str) -> str:
@@ -40,7 +40,7 @@ def examples(*commands: str) -> str:
 
 
 def option(metavar: str, text: str, default: bool | str = False, *names: str, **limits: Any) -> Any:
-    """An option with a value; `default` is shown in its help, or what to say in its place."""
+    """An option with a value; `default` says whether the help shows the default, or what it shows instead."""
     return typer.Option(*names, metavar=metavar, show_default=default, help=text, **limits)
 
 
@@ -52,7 +52,7 @@ def argument(metavar: str, text: str) -> Any:
 ALARMED = 3
 """The exit status when there is an alarm."""
 Guarantee = Literal["local", "calibrated", "randomized", "transductive"]
-"""What intervals promise: the guarantees of :meth:`lvd.LocalConformal.radius`."""
+"""The coverage guarantees of :meth:`lvd.LocalConformal.radius`."""
 Model = Annotated[Path, argument("MODEL", "The folder that lvd fit wrote.")]
 Data = Annotated[Path, argument("DATA", "A table with a header: .csv, .csv.gz or .parquet.")]
 Levels = Annotated[
@@ -67,16 +67,16 @@ Levels = Annotated[
 GuaranteeOfFit = Annotated[
     Guarantee | None,
     typer.Option(
-        "--guarantee", show_default="as in lvd fit", help="What the intervals promise; see lvd fit --help."
+        "--guarantee", show_default="as in lvd fit", help="The coverage guarantee; see lvd fit --help."
     ),
 ]
 Trust = Annotated[
     list[str] | None,
     option(
         "MODULE:CLASS",
-        "Trust a class of your own that the model uses, as given to lvd fit --kernel: its code will run. Repeat "
-        "for several.",
-        "none; a model with such a class is refused",
+        "Trust a class of your own that the model uses, such as that of lvd fit --kernel: its code will run. "
+        "Repeat for several.",
+        "none; models that use such a class are refused",
         "--trust",
     ),
 ]
@@ -96,7 +96,7 @@ Address = Annotated[
     str | None,
     option(
         "HOST:PORT",
-        "The Ray cluster to use; auto finds the one that runs on this machine.",
+        "The Ray cluster to use; auto finds the one running on this machine.",
         "a new one on this machine",
     ),
 ]
@@ -104,8 +104,7 @@ Json = Annotated[
     bool,
     typer.Option(
         "--json",
-        help='Print JSON for machines; infinite numbers are the strings "Infinity" and "-Infinity", undefined ones '
-        "null.",
+        help='Print JSON; infinite numbers become the strings "Infinity" and "-Infinity", undefined ones null.',
     ),
 ]
 
@@ -136,7 +135,7 @@ def load_fitted(
 
 
 def check_engine(engine: str, address: str | None) -> None:
-    """Refuse the address of a cluster that would not be used."""
+    """Refuse --address without --engine ray."""
     from lvd._validation import InputError
 
     if address is not None and engine != "ray":
@@ -173,7 +172,7 @@ def check_apart(written: Mapping[str, Path | None], *inputs: str | Path | None) 
 
 
 def check_free(out: Path, *, force: bool) -> None:
-    """Refuse to write a model where anything exists, but for an older model with --force."""
+    """Refuse to write a model where something exists; with --force, only an older model may be replaced."""
     from lvd import store
 
     check_new(out, force=force)
@@ -181,7 +180,7 @@ def check_free(out: Path, *, force: bool) -> None:
 
 
 def check_new(out: Path, *, force: bool) -> None:
-    """Refuse to replace what exists, except with --force."""
+    """Refuse to replace an existing file or folder without --force."""
     from lvd._validation import InputError
 
     if os.path.exists(out) and not force:  # noqa: PTH110  (Path.exists fails for a name that is too long)
@@ -263,14 +262,14 @@ def show_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, text_c
 
 
 def show_parts(parts: Iterable[RenderableType]) -> None:
-    """Print texts and tables of rich one below the other; a table too wide for the terminal is not cut."""
+    """Print rich's texts and tables one below the other; a table too wide for the terminal is not cut."""
     console = _console()
     for part in parts:
         console.print(part, width=max(console.width, console.measure(part).minimum), crop=False)
 
 
 def show_json(content: Any) -> None:
-    """Print the result for machines; infinity, for which JSON has no number, is a string, and NaN is null."""
+    """Print the result as JSON; infinity, which JSON lacks, becomes a string, and NaN becomes null."""
     sys.stdout.write(to_json(content, indent=2) + "\n")
 
 
@@ -282,7 +281,7 @@ def complain(kind: str, message: str) -> None:
 
 
 def show_stage(text: str) -> None:
-    """Print what begins now, on terminals only."""
+    """Print the name of the stage that begins, on terminals only."""
     if sys.stderr.isatty():
         _console(stderr=True).print(text)
 
@@ -299,10 +298,10 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def stages(what: str, expected: Mapping[str, float]) -> Iterator[Callable[[str], None]]:
-    """On a terminal show the current stage and about how much time is left, and at the end what each stage took.
+    """On a terminal, show the current stage and the estimated time left, and at the end the time of each stage.
 
-    To be called with the name of each stage as it begins. `expected` gives the seconds of the stages, see
-    :class:`lvd._progress.StageTimes`.
+    Yields a function to call with the name of each stage as it begins. `expected` holds the seconds of the stages,
+    see :class:`lvd._progress.StageTimes`.
     """
     if not sys.stderr.isatty():
         yield lambda stage: None

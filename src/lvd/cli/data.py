@@ -28,8 +28,8 @@ def list_datasets(
 ) -> None:
     """List the datasets of the experiments, and where each one is on this machine.
 
-    A dataset that is not here is downloaded on first use (lvd.data.load_dataset in Python), to the folder named by
-    the variable LVD_CACHE, or else to ~/.cache/lvd. This command downloads nothing.
+    A missing dataset is downloaded on first use (lvd.data.load_dataset in Python), to the folder named by the
+    variable LVD_CACHE, or else to ~/.cache/lvd. This command downloads nothing.
     """
     from lvd.data import available
 
@@ -66,13 +66,13 @@ DEMO_EXAMPLES = console.examples("lvd demo", "lvd demo --out figures")
 
 def demo(
     out: Annotated[
-        Path, option("DIR", "Folder for the picture and the intervals; made if missing.", True)
+        Path, option("DIR", "Folder for the picture and the intervals; created if missing.", True)
     ] = Path("lvd-demo"),
 ) -> None:
-    """Compare LVD with split conformal, around the same network, on made-up homes that need no download.
+    """Compare LVD with split conformal, around the same network, on generated homes; nothing is downloaded.
 
-    Prints how well both cover and what to look for, and writes a picture (PNG) and all intervals (CSV). Files with
-    the same names in the folder are replaced. Takes less than a minute.
+    Prints the coverage of both and what to look for, and writes a picture (PNG) and all intervals (CSV). Existing
+    files of the same names are replaced. Takes less than a minute.
     """
     from lvd.demo.homes import LEVEL, LVD, NOISE_RATIO, NOISY, SPLIT, demo_lines, run_demo
 

@@ -41,7 +41,7 @@ def evaluate_table(
     trust: Trust = None,
     json: Json = False,
 ) -> None:
-    """Measure the intervals where the true values are known.
+    """Measure the intervals on rows with known true values.
 
     Coverage is the share of true values inside their interval, and tail coverage the same among the 10% smallest
     and the 10% largest true values. Mean error is the mean absolute error of the predictions, mean width is over
@@ -61,18 +61,18 @@ def evaluate_table(
     below the true value, are uniform if the distributions are right; the p-value is that of a chi-squared test, and
     a small one comes with what is wrong, such as "are too narrow".
 
-    With several targets it also says how often all true values of a row are inside at once; only a model fitted
-    with --joint is made for that.
+    With several targets it also reports how often all true values of a row are covered at once; only models fitted
+    with --joint are calibrated for that.
 
     Rows without a true value are left out and counted. Rows with a text that no training row has are unknown.
 
-    Use rows that the model has not seen; those it was trained or calibrated on cause a warning. lvd fit --test-out
-    keeps the test rows for this. Rows with the same inputs and targets are copies: metrics include all of them, but
-    bands and tests count each row once.
+    Use rows that the model has not seen; rows that it was trained or calibrated on cause a warning. lvd fit
+    --test-out saves the test rows for this. Rows with the same inputs and targets are copies: metrics include all
+    of them, but bands and tests count each row once.
 
-    With --by the coverage is given group by group, with its exact binomial 95% band. A group is flagged if its
+    With --by, coverage is reported for each group, with its exact binomial 95% band. A group is flagged if its
     coverage is below the level by more than chance explains (exact binomial test at 5%, Holm-corrected for the
-    number of groups). A column of numbers with more than 20 distinct values is cut into ten groups of equal size.
+    number of groups). A numeric column with more than 20 distinct values is cut into ten groups of equal size.
     """
     from lvd.tables.reading import read_rows
 

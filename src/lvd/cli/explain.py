@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lvd.tables.table_model import TableModel
 
 MOST_OTHERS, MOST_BESIDE, MOST_COLUMNS = 1000, 3, 20
-"""Rows to compare with, neighbours whose cells are shown, and columns."""
+"""The most rows to compare with, neighbours to show with their cells, and columns to show."""
 EXAMPLES = console.examples(
     "lvd explain homes-model new-homes.csv --row 17",
     "lvd explain homes-model new-homes.csv --row 17 --level 0.5 --neighbors 3",
@@ -46,18 +46,18 @@ def explain_row(
     trust: Trust = None,
     json: Json = False,
 ) -> None:
-    """Say why one row's interval is as wide as it is, or infinite.
+    """Explain why one row's interval is as wide as it is, or infinite.
 
     Lists the calibration rows that carry the most weight for this row: their number in the table of lvd fit (1 is
     the first row below the header; rows added by lvd update are counted separately), their share of the weight,
-    their similarity (1 means the same as this row), the error made on them, how many times the expected error
-    that is, and their true value. The rest of the weight represents what is not known; if that is too much for
-    the level, the interval is infinite, and the number of missing rows is given. A row that is unlike all
-    training rows, or has a text that none of them has, is unknown, however wide its interval is. If the model
-    reads a single column, rows are shown with its cell.
+    their similarity (1 means the same as this row), the error made on them, that error as a multiple of the
+    expected one, and their true value. The remaining weight stands for what is unknown; if it is too large for the
+    level, the interval is infinite, and the number of missing rows is reported. A row that is unlike all training
+    rows, or has a text that none of them has, is unknown, however wide its interval is. If the model reads a single
+    column, its cell is shown for each row.
 
-    If the table has at least ten rows, the columns are listed too: how many times wider the row's own value makes
-    its interval, compared with the first 1,000 rows of the table, largest effects first.
+    If the table has at least ten rows, the columns are listed too: by what factor the row's own value widens its
+    interval, compared with the first 1,000 rows of the table, largest effects first.
     """
     from lvd.page.row_details import read_neighbors
     from lvd.tables.reading import find_row, read_rows, read_table
@@ -88,13 +88,13 @@ def _rows_to_compare_with(model: TableModel, data: Path) -> pa.Table | None:
         return None
     try:
         model.inputs(first)
-    except InputError:  # the row that is explained may be sound
+    except InputError:  # the row to explain may still be valid
         return None
     return first
 
 
 def _show_columns(explanation: Explanation, own: pa.Table, cells: pa.Table | None, model: TableModel) -> None:
-    """The row's cells, what each adds to the width, and the cells of the nearest neighbours."""
+    """The row's cells, how each affects the width, and the cells of the nearest neighbours."""
     from lvd.tables.column_values import to_texts
 
     shares = {share.column: share.times for share in explanation.shares}

@@ -25,26 +25,26 @@ def export_graph(
         int,
         typer.Option(
             min=1,
-            help="Most calibration rows in the graph. If there are more, those with the smallest errors are left "
-            "out, which makes intervals wider, never narrower.",
+            help="Maximum number of calibration rows in the graph. If there are more, those with the smallest "
+            "errors are dropped, which makes intervals wider, never narrower.",
         ),
     ] = 20_000,
     trust: Trust = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the files at OUT.")] = False,
     json: Json = False,
 ) -> None:
-    """Write a model with its intervals as one ONNX graph, to be served without lvd and without Python (extra onnx).
+    """Write a model with its intervals as one ONNX graph that runs without lvd and without Python (extra onnx).
 
-    The graph takes the table's columns as numbers, X, one row each, and gives y_pred, lower_90 and upper_90 for
-    each level, n_effective and known, as lvd predict writes them. It consists of standard operators in float64
-    and runs in onnxruntime on a CPU, from any language.
+    The input of the graph, X, holds the table's columns as numbers. Its outputs are those of lvd predict: y_pred,
+    lower_90 and upper_90 for each level, n_effective and known. It consists of standard operators in float64 and
+    runs in onnxruntime on a CPU, from any language.
 
-    OUT.json, next to it, says how columns become numbers: texts are coded by their levels, and dates by their
+    OUT.json, next to it, specifies how columns become numbers: texts are coded by their levels, and dates by their
     parts. examples/onnx/read_coded_columns.py in lvd's repository is a short program in plain Python that reads
     it.
 
-    Models of lvd fit with the local promise can be exported, and most of those fitted in Python on a frame. Models
-    fitted with --smiles, --joint, --groups, a --kernel of your own or another --guarantee are refused.
+    Models of lvd fit with the local guarantee can be exported, and so can most models fitted in Python on a frame.
+    Models fitted with --smiles, --joint, --groups, a --kernel of your own or another --guarantee are refused.
     """
     from lvd.tables.exported import coding_beside, export_model
 

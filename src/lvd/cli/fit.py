@@ -75,24 +75,24 @@ def fit(
         str | None,
         option(
             "COLUMN",
-            "Column of molecules as SMILES, of at most 10,000 characters each; no other column is then an input "
-            "(extra molecules).",
+            "Column of molecules as SMILES, at most 10,000 characters each; it is then the only input (extra "
+            "molecules).",
         ),
     ] = None,
     checkpoint: Annotated[
         Path | None,
         option(
             "FILE",
-            "With --smiles: a network that chemprop has trained, a .pt or .ckpt file that its command wrote. "
-            "DATA must hold molecules that it was not trained on. Needs --trust.",
+            "With --smiles: a network trained by chemprop, the .pt or .ckpt file that its command wrote. DATA must "
+            "contain only molecules that the network was not trained on. Needs --trust.",
         ),
     ] = None,
     trust: Annotated[
         bool,
         typer.Option(
             "--trust",
-            help="Trust the --checkpoint as you trust a program: reading it can run any code that is in it. "
-            "Reading the model that lvd fit writes runs none.",
+            help="Trust the --checkpoint as you would a program: reading it can run any code inside it. The model "
+            "that lvd fit writes contains no code.",
         ),
     ] = False,
     skip_invalid: SkipInvalid = False,
@@ -110,13 +110,13 @@ def fit(
             "median",
             "Accept missing values: boosted trees handle missing numbers themselves, networks get a typical one; "
             "missing text is a category of its own.",
-            "missing values are refused",
+            "missing values are an error",
         ),
     ] = None,
     date_format: Annotated[
         DateFormat | None,
         typer.Option(
-            show_default="found from the column if it is clear",
+            show_default="inferred from the column if unambiguous",
             help="Whether dates such as 03/04/2024 begin with the day (dmy) or the month (mdy).",
         ),
     ] = None,
@@ -141,27 +141,28 @@ def fit(
         ModelName | None,
         typer.Option(
             show_default="auto; net with --epochs or --preset paper",
-            help="What predicts. net: a network, trained until its held-out error stops falling. trees: boosted "
-            "trees. auto: the better of the two by cross-validation on the training rows.",
+            help="The model that predicts. net: a network, trained until its held-out error stops falling. trees: "
+            "boosted trees. auto: the better of the two by cross-validation on the training rows.",
         ),
     ] = None,
     score: Annotated[
         str | None,
         option(
             "NAME|MODULE:CLASS",
-            "What is calibrated: distributional, how rare an error is in the distribution learned for the row, so "
-            "that each end has its own distance; absolute errors; errors scaled or normalized by the expected "
-            "error; signed errors, each end by itself; sided errors, each side in its own units; quantile, learned "
-            "quantiles; or a score of your own.",
-            "that of the preset",
+            "The conformity score. distributional: how extreme an error is in the distribution learned for the "
+            "row, so intervals can be asymmetric. absolute: the absolute error. scaled or normalized: the error "
+            "divided by the expected error. signed: the signed error, with each end calibrated separately. sided: "
+            "the error divided by the usual error on its side. quantile: the distance from learned quantiles. "
+            "Or a score of your own.",
+            "set by the preset",
         ),
     ] = None,
     kernel: Annotated[
         str | None,
         option(
             "MODULE:CLASS",
-            "A kernel of your own, which says which rows are similar. Its code runs; other commands load it only "
-            "with --trust MODULE:CLASS.",
+            "A kernel of your own, which defines which rows are similar. Its code runs; other commands load it "
+            "only with --trust MODULE:CLASS.",
             "learned from the errors",
         ),
     ] = None,
@@ -169,16 +170,16 @@ def fit(
         str | None,
         option(
             "MODULE:CLASS",
-            "A rule of your own, which says which rows are known.",
+            "A rule of your own that decides which rows are known.",
             "near training rows, within their ranges",
         ),
     ] = None,
     calibration: Annotated[
         CalibrationName,
         typer.Option(
-            help="Which rows calibrate. split: a fifth, which training has not seen. cross: all rows train, "
-            "and all calibrate by cross-validated errors; sharper, especially on small tables, but the level is "
-            "then measured, not proved."
+            help="Which rows calibrate. split: a fifth of the rows, held out of training. cross: all rows but the "
+            "test rows both train and calibrate, through out-of-fold errors; sharper, especially on small tables, "
+            "but coverage is then measured, not proved."
         ),
     ] = "split",
     max_calibration_rows: Annotated[
@@ -186,41 +187,41 @@ def fit(
         typer.Option(
             min=1,
             show_default="all",
-            help="Calibrate on at most this many rows, drawn at random, from each group with --groups. Predictions "
-            "become faster and the model smaller; the guarantee holds, but intervals rest on fewer rows.",
+            help="Calibrate on at most this many rows, drawn at random (per group with --groups). Prediction is "
+            "faster and the model smaller; the guarantee still holds, but intervals rest on fewer rows.",
         ),
     ] = None,
     guarantee: Annotated[
         Guarantee,
         typer.Option(
-            help="What the intervals promise. local: coverage near each row, from similar rows. calibrated, "
-            "randomized and transductive: coverage on average over all rows. Kept with the model; lvd predict can "
-            "choose another."
+            help="The coverage guarantee. local: coverage near each row, from similar rows. calibrated, randomized "
+            "and transductive: coverage on average over all rows. Saved with the model; lvd predict can override "
+            "it."
         ),
     ] = "local",
     when_unknown: Annotated[
         WhenUnknown | None,
         typer.Option(
             show_default="infinite; with --preset paper widen",
-            help="The interval of a row that is unlike all training rows: infinite, or as wide as the calibration "
-            "rows say. In both cases lvd predict marks such rows in its column known.",
+            help="The interval of a row that is unlike all training rows: infinite, or widened as far as the "
+            "calibration rows suggest. In both cases lvd predict marks such rows in the column known.",
         ),
     ] = None,
     joint: Annotated[
         JointShape | None,
         typer.Option(
-            show_default="an interval for each target alone",
-            help="With several targets: make their intervals hold together at the level. box: an interval for each "
-            "target. ellipsoid: smaller where errors go together; lvd predict writes its projections.",
+            show_default="each target on its own",
+            help="With several targets: cover all of them at once at the level. box: an interval for each target. "
+            "ellipsoid: smaller when errors are correlated; lvd predict writes its projections.",
         ),
     ] = None,
     groups: Annotated[
         str | None,
         option(
             "COLUMN",
-            "Column whose values are groups: each is calibrated on its own rows alone, so that the promise "
-            "holds within it. Values are compared as written in the table: 7 and 007 are two groups. The column is "
-            "also an input, unless left out with --drop.",
+            "Column that defines groups: each group is calibrated on its own rows only, so the guarantee holds "
+            "within it. Values are compared as written in the table: 7 and 007 are two groups. The column is also "
+            "an input unless you --drop it.",
         ),
     ] = None,
     split: Annotated[
@@ -237,7 +238,7 @@ def fit(
         str | None,
         option(
             "COLUMN",
-            "Forecast: the column of dates, evenly spaced, with one row each. Needs --lags and --horizon.",
+            "Forecast: the column of dates, evenly spaced, one row per date. Needs --lags and --horizon.",
             "no forecast",
         ),
     ] = None,
@@ -253,7 +254,7 @@ def fit(
         str | None,
         option(
             "NUMBERS",
-            "Forecast this many steps ahead: 24 means each of the next 24, and 1,6,24 only these.",
+            "Forecast this many steps ahead: 24 means each of the next 24 steps, 1,6,24 only these three.",
             "no forecast",
         ),
     ] = None,
@@ -287,7 +288,7 @@ def fit(
         typer.Option(
             min=1,
             show_default="5; with --preset paper 1",
-            help="How many graph networks predict together, with --smiles; one is faster but less accurate.",
+            help="Number of graph networks in the ensemble, with --smiles; one is faster but less accurate.",
         ),
     ] = None,
     seed: Annotated[
@@ -308,18 +309,18 @@ def fit(
     """Fit a model to a table and report how good its intervals are.
 
     The rows are split, at random or as --split says: 60% train the model and the kernel, 20% calibrate the
-    intervals, and 20% test them; no step sees the test rows. At most 50,000 rows calibrate: from 250,000 rows on
-    the others train; --max-calibration-rows bounds them further, for faster predictions. Rows without a target are
-    left out and counted.
+    intervals, and 20% test them; no step sees the test rows. At most 50,000 rows calibrate; in tables of more than
+    250,000 rows the surplus trains the model. --max-calibration-rows lowers this limit, for faster predictions.
+    Rows without a target are left out and counted.
 
     Tables need no preparation. Numbers are scaled. Text and categorical columns are one-hot coded; if a column has
-    more than 100 texts, at most the 100 most frequent ones get a feature each, the others share one, and another
-    holds each text's frequency. Numbers may have a currency sign, % (5% is 5) and commas between thousands, if the
-    whole column is written that way. Dates and times in ISO 8601 (2024-03-31, 17:30:00, 2024-03-31T17:30:00), or
-    with the year last if the column or --date-format tells whether the day or the month comes first, become year,
-    month, day of the week, hour and elapsed days. Columns that are constant or number the rows are left out and
-    reported. A column that alone predicts the target almost perfectly is kept and reported: it may be known only
-    when the target is.
+    more than 100 distinct texts, at most the 100 most frequent get a feature each, the rest share one, and another
+    feature holds each text's frequency. Numbers may have a currency sign, % (5% is 5) and thousands separators
+    (commas), if the whole column is written that way. Dates and times in ISO 8601 (2024-03-31, 17:30:00,
+    2024-03-31T17:30:00), or with the year last if the column or --date-format shows whether the day or the month
+    comes first, become year, month, day of the week, hour and elapsed days. Constant columns and row numbers are
+    left out and reported. A column that alone predicts the target almost perfectly is kept and reported: it may
+    become known only together with the target.
 
     The column of --split is not an input, except for the recurring parts of dates: month, day of the week and hour.
 
@@ -327,33 +328,33 @@ def fit(
     one with the smaller squared error is used; the last line of the summary says which. --preset paper uses the
     paper's network, one layer trained for 20 passes.
 
-    The default preset learns where errors are large from rows held out of training: it trains the model six times,
-    once on all training rows and once without each of five folds. Graph networks predict their errors themselves,
-    so they are trained without each fold only with --calibration cross. --preset paper trains the model once.
+    The default preset learns from out-of-fold errors where errors are large: it trains the model six times, once on
+    all training rows and once without each of five folds. Graph networks predict their own errors, so they are
+    trained fold by fold only with --calibration cross. --preset paper trains the model once.
 
     With --groups, lvd predict needs that column too. Rows in a group without calibration rows are counted, and
     their intervals are infinite.
 
-    With --time, --lags and --horizon the model forecasts the target this many steps ahead, from its values at the
-    lags, the other columns at the same date, and the recurring parts of that date. Each horizon has its own errors.
+    With --time, --lags and --horizon the model forecasts the target that many steps ahead, from its values at the
+    lags, the other columns at the same date, and the recurring parts of that date. Errors are calibrated separately
+    for each horizon.
     Training, calibration and test rows follow each other in time, with gaps as long as the longest horizon. lvd
-    predict then forecasts from the latest row of a table that ends now; lvd evaluate and lvd report measure the
-    horizons on a table of the past.
+    predict then forecasts from the latest row of a table that ends now; lvd evaluate and lvd report measure each
+    horizon on past data.
 
     With --engine ray the models for out-of-fold predictions and for the size of errors are trained in parallel, on
-    the processors of this machine or of a cluster. The model written is the same. If a worker is killed, its job is
+    the processors of this machine or of a cluster. The resulting model is the same. If a worker dies, its task is
     repeated.
 
-    With --smiles five graph networks (chemprop's) read the molecules; each predicts all targets and how large their
-    errors are, and each target has its own kernel. --preset paper has one network, trained on squared errors. Rows
-    with the same molecule, however it is written, are found by their canonical SMILES, kept in the same part of the
-    split, and counted. The model keeps the SMILES of the calibration rows: lvd explain names the neighbours by
-    them, and lvd report draws them. With several targets, some target cells may be empty: each target uses the rows
-    that have it. Without a GPU, 5,000 molecules of ten atoms take minutes.
+    With --smiles five graph networks (chemprop's) read the molecules; each predicts all targets and the size of
+    their errors, and each target has its own kernel. --preset paper uses one network, trained on squared errors.
+    Rows with the same molecule, however it is written, are found by their canonical SMILES, kept in the same part
+    of the split, and counted. The model stores the SMILES of the calibration rows: lvd explain names the neighbours
+    by them, and lvd report draws them. With several targets, some target cells may be empty: each target uses the
+    rows where it is known. Without a GPU, 5,000 molecules of ten atoms take minutes.
 
-    With --checkpoint the network is one that chemprop has trained, and it is used as it is. It must not have seen
-    the molecules, of which 60% train the kernel and the estimate of how large errors are, 20% calibrate and 20%
-    test.
+    With --checkpoint a network trained by chemprop is used unchanged. It must not have seen these molecules: 60% of
+    them train the kernel and the estimate of how large errors are, 20% calibrate and 20% test.
     """
     from lvd._validation import InputError, resolve_device
     from lvd.kernels import Kernel
@@ -372,7 +373,7 @@ def fit(
     refusals = (
         (
             joint is not None and len(target) == 1,
-            "--joint makes several targets hold together; give --target more than once, or leave --joint out",
+            "--joint needs several targets; give --target more than once, or leave --joint out",
         ),
         (
             smiles is None and (skip_invalid or has_sizes or has_checkpoint),
@@ -408,12 +409,12 @@ def fit(
         (trust and not has_checkpoint, "--trust applies to a --checkpoint only; leave it out"),
         (
             has_checkpoint and not trust,
-            f"reading {checkpoint} can run any code that is in it; if you trust it as you trust a program, give "
+            f"reading {checkpoint} can run any code inside it; if you trust it as you would a program, give "
             "--trust with --checkpoint",
         ),
         (
             has_checkpoint and (epochs is not None or has_sizes),
-            "--checkpoint uses the network as it is; leave out --epochs, --hidden-size and --members, or "
+            "--checkpoint uses the network unchanged; leave out --epochs, --hidden-size and --members, or "
             "--checkpoint",
         ),
     )
@@ -520,7 +521,7 @@ def _unread(
 
 
 def _read_again(rows: pa.Table, data: Path, places: Any, unread: set[str]) -> pa.Table:
-    """These rows with the columns that have not been read, from the file."""
+    """These rows, with the columns that were skipped at first read from the file."""
     from lvd.tables.reading import read_places
 
     whole = read_places(data, places)
@@ -556,7 +557,7 @@ def _forecast_plan(
     steps: tuple[str | None, str | None],
     date_format: DateFormat | None,
 ) -> ForecastPlan | None:
-    """What to forecast from what; None without a forecast."""
+    """The horizons to forecast and the lags to forecast from; None if no forecast is wanted."""
     from lvd.tables.forecasting import ForecastPlan, read_horizons, read_steps
 
     lags, horizon = steps
@@ -573,7 +574,7 @@ def _fit_table(
     of_rows: dict[str, Any],
     **choices: Any,
 ) -> tuple[TableModel, FitReport]:
-    """Fit a model of rows, with the choices for these alone, or of forecasts."""
+    """Fit a model of rows, or a forecasting model if there is a plan; `of_rows` applies to the former only."""
     from lvd.tables.table_model import TableModel
 
     if plan is None:
@@ -656,7 +657,7 @@ def _trained_network(checkpoint: Path, device: str, targets: list[str]) -> Any:
 
 
 def _training_on(engine: str, address: str | None) -> AbstractContextManager[None]:
-    """Where the models are trained that do not depend on each other."""
+    """The context in which independent models are trained: this process, or Ray."""
     if engine == "local":
         return nullcontext()
     from lvd.tables.distributed import on_ray
@@ -666,7 +667,7 @@ def _training_on(engine: str, address: str | None) -> AbstractContextManager[Non
 
 @contextmanager
 def _showing(n_rows: int, expected: dict[str, float] | None) -> Iterator[None]:
-    """Show the stages and the time left; those of graph networks, which have their own bar, as lines."""
+    """Show the stages and the time left; for graph networks, which have their own bar, print the stages."""
     from lvd._progress import listening
 
     if expected is None:
@@ -687,10 +688,10 @@ def expected_seconds(
     preset: PresetName = "default",
     score: str | None = None,
 ) -> dict[str, float]:
-    """About how many seconds each stage of a fit takes on one processor, in their order.
+    """Estimated seconds of each stage of a fit on one processor, in order.
 
-    Straight lines through what was measured on tables of 500 to 50,000 rows and 5 to 60 columns. How fast the
-    machine is, is learned while it runs.
+    Linear fits to measurements on tables of 500 to 50,000 rows and 5 to 60 columns. The speed of the machine at
+    hand is estimated during the fit.
     """
     from lvd.models.candidates import JUDGED_ROWS, N_FOLDS
     from lvd.scores.score import LEARNED_ROWS

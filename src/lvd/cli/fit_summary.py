@@ -21,7 +21,7 @@ MODELS = {"net": ("NetRegressor", "the network"), "trees": ("TreesRegressor", "b
 NAMED = 5
 """A note names at most this many rows."""
 FEW = 0.5
-"""With a smaller share of finite intervals the report says what to do."""
+"""Below this share of finite intervals, a note suggests what to do."""
 
 
 _COLUMNS = {
@@ -57,7 +57,7 @@ def model_text(regressor: LVDRegressor) -> str:
 def show_fit(
     report: FitReport, data: Path, out: Path, seed: int, *, page: Path | None, regressor: LVDRegressor
 ) -> None:
-    """Five lines for a single target, then what may be wrong, and the figures."""
+    """Five lines for a single target, then notes on possible problems, and the figures."""
     crossed = regressor.calibration == "cross"
     n_calib = 0 if crossed else report.n_calib + report.n_spared
     n_rows = report.n_train + n_calib + report.n_test + report.n_skipped + report.n_unlabelled
@@ -72,8 +72,8 @@ def show_fit(
     of_more = f" (drawn from {report.n_calib + report.n_spared:,})" if report.n_spared else ""
     parts = f"{report.n_train:,} training, {report.n_calib:,} calibration{of_more}"
     if crossed:
-        some = f"{report.n_calib:,} of them " if report.n_spared else ""
-        parts = f"{report.n_train:,} rows that train, and {some}calibrate by cross-validated errors,"
+        some = f"{report.n_calib:,} of " if report.n_spared else ""
+        parts = f"{report.n_train:,} training rows, {some}which also calibrate through out-of-fold errors,"
     console.show(
         f"split ({'' if report.split == 'random' else f'{report.split}, '}seed {seed}): {parts} and "
         f"{report.n_test:,} test rows"
@@ -160,7 +160,7 @@ def notes(report: FitReport, regressor: LVDRegressor) -> Iterator[str]:
     if report.n_duplicates:
         yield (
             f"{report.n_duplicates:,} rows repeat the {report.case} of an earlier row; all rows of a {report.case} "
-            f"are in the same part, so that no {report.case} is in both the training rows and the others"
+            f"are in the same part of the split, so training, calibration and test rows share none"
         )
     if report.mixtures:
         named = [str(row) for row in report.mixtures[:NAMED]] + ["..."] * (len(report.mixtures) > NAMED)
@@ -202,7 +202,7 @@ def _notes_on_few_rows(report: FitReport, regressor: LVDRegressor) -> Iterator[s
     ):
         yield (
             f"only {report.n_train:,} rows train and {report.n_calib:,} calibrate; with --calibration cross all "
-            f"{report.n_train + report.n_calib:,} do both: sharper, but the level is then measured, not proved"
+            f"{report.n_train + report.n_calib:,} do both: sharper, but coverage is then measured, not proved"
         )
 
 
@@ -237,7 +237,7 @@ def _many_infinite(report: FitReport) -> bool:
 def show_metrics(reports: Sequence[TargetReport], rows: str, n_rows: int, *, by: str | None = None) -> None:
     """For each target a table of metrics on these `rows`, and for each level the coverage `by` a column."""
     for report in reports:
-        some = "" if report.n_rows == n_rows else f"; {report.n_rows:,} of {n_rows:,} have it"
+        some = "" if report.n_rows == n_rows else f"; {report.n_rows:,} of {n_rows:,} have a value"
         console.show(f"\n{report.target}, on {rows}{some}")
         console.show_table(
             list(_COLUMNS),

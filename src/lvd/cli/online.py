@@ -43,7 +43,7 @@ def begin_online(
     model: Model,
     *,
     key: Annotated[
-        str, option("COLUMN", "The column that names each row, so that its label can come later.")
+        str, option("COLUMN", "The column that identifies each row, so that its label can arrive later.")
     ],
     out: Annotated[Path, option("STATE", "Folder to write the state to.")],
     level: Level = None,
@@ -55,8 +55,8 @@ def begin_online(
         list[str] | None,
         option(
             "ROWS|SPAN",
-            "After how many rows an older one counts half, or after how long: 12h, 30d or 2w, with --time. Repeat "
-            "to choose among several.",
+            "The age at which a row counts half: a number of rows, or a span such as 12h, 30d or 2w, with --time. "
+            "Repeat to choose among several.",
             "300, 1,000 and 3,000 rows",
         ),
     ] = None,
@@ -64,15 +64,17 @@ def begin_online(
         str | None,
         option("COLUMN", "The column of dates, for half-lives given as spans and for the page.", "none"),
     ] = None,
-    max_rows: Annotated[int, typer.Option(min=1, help="Most calibration rows to keep.")] = 10_000,
+    max_rows: Annotated[
+        int, typer.Option(min=1, help="Maximum number of calibration rows to keep.")
+    ] = 10_000,
     max_infinite: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Largest share of infinite intervals.")
+        float, typer.Option(min=0.0, max=1.0, help="Largest acceptable share of infinite intervals.")
     ] = 0.02,
     refit_every: Annotated[
         int | None,
         option(
             "ROWS",
-            "Relearn how large errors are, and where, each time this many labels have come; the model stays.",
+            "Relearn how large errors are, and where, after every this many labels; the model is not retrained.",
             "never",
             min=1,
         ),
@@ -81,8 +83,8 @@ def begin_online(
 ) -> None:
     """Start intervals over time from a fitted model.
 
-    The state holds a copy of the model, so MODEL is not needed again. Then run lvd online predict as rows come, and
-    lvd online observe as their labels come, for instance from cron.
+    The state contains a copy of the model, so MODEL is not needed again. Then run lvd online predict as rows
+    arrive, and lvd online observe as their labels arrive, for instance from cron.
     """
     from lvd.tables.online_table import OnlineTable
     from lvd.tables.table_model import TableModel
@@ -116,11 +118,11 @@ def predict_online(
     out: Annotated[Path, option("FILE", "Where to write: .csv, .csv.gz or .parquet.")],
     json: Json = False,
 ) -> None:
-    """Add predictions and intervals to rows whose labels will come later.
+    """Add predictions and intervals to rows whose labels will arrive later.
 
     Keeps all columns and adds y_pred, lower_90 and upper_90 (90 for the level 0.9), and known: false if neither a
-    training row nor a row observed since is similar. Rows that come again get the same intervals as before and are
-    not counted twice: after a crash, give the same table again.
+    training row nor a row observed since is similar. Repeated rows get the same intervals as before and are not
+    counted twice: after a crash, pass the same table again.
     """
     from lvd.store import locked
     from lvd.tables.reading import read_rows
@@ -135,7 +137,7 @@ def predict_online(
         return
     console.show(f"{report.n_rows:,} rows written to {out}; {report.n_infinite:,} intervals are infinite")
     if report.n_unknown:
-        console.show(f"{report.n_unknown:,} rows are unknown: no training row and none observed is similar")
+        console.show(f"{report.n_unknown:,} rows are unknown: no training row or observed row is similar")
 
 
 @online.command(
@@ -144,10 +146,10 @@ def predict_online(
     no_args_is_help=True,
 )
 def observe_online(state: State, data: Data, *, json: Json = False) -> None:
-    """Take the labels of rows that were predicted.
+    """Take the labels of rows that were predicted earlier.
 
-    DATA needs only the key and the target. Labels may come late, in any order, or never; those already taken are
-    ignored and counted, so a table may be given again.
+    DATA needs only the key and the target. Labels may arrive late, in any order, or never; labels that were taken
+    before are ignored and counted, so it is safe to pass a table again.
     """
     from lvd.store import locked
     from lvd.tables.reading import read_rows
@@ -162,9 +164,7 @@ def observe_online(state: State, data: Data, *, json: Json = False) -> None:
         return
     console.show(f"{report.n_taken:,} labels taken")
     if report.n_ignored:
-        console.show(
-            f"{report.n_ignored:,} ignored: their rows are not waiting for one (observed, or never predicted)"
-        )
+        console.show(f"{report.n_ignored:,} ignored: their rows were observed before, or never predicted")
     if report.n_unlabelled:
         console.show(f"{report.n_unlabelled:,} rows have no label")
 
@@ -175,7 +175,7 @@ def observe_online(state: State, data: Data, *, json: Json = False) -> None:
     no_args_is_help=True,
 )
 def show_status(state: State, *, json: Json = False) -> None:
-    """Show how the intervals are doing: coverage of the latest rows, the level in force, the half-life, alarms.
+    """Show how the intervals are doing: coverage of the latest rows, the current level, the half-life, alarms.
 
     The exit status is 3 if there is an alarm.
     """
@@ -229,7 +229,7 @@ def report_online(
 ) -> None:
     """Write one HTML page with charts over time: coverage with a rolling band, width, and unknown rows.
 
-    They start with the first label that was observed. The page is one file and loads nothing from any network.
+    The charts start with the first observed label. The page is one file and loads nothing from any network.
     """
     from lvd.page.render import Origin, write_online_page
 
@@ -240,7 +240,7 @@ def report_online(
 
 
 def _half_life(text: str) -> float | str:
-    """A number of rows, or a span as given."""
+    """A number of rows, or the text of a span unchanged."""
     try:
         return float(text)
     except ValueError:

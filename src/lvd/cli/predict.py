@@ -55,13 +55,13 @@ def predict(
         Literal["lower", "upper"] | None,
         typer.Option(
             show_default="both ends",
-            help="One end alone, with the whole error rate on its side: at level 0.95 upper is too low in 5% of "
-            "the cases, where the upper end of an interval is too low in about half as many.",
+            help="A one-sided bound, with the whole error rate on its side: at level 0.95 the upper bound is too "
+            "low in 5% of the cases, the upper end of a two-sided interval in about half as many.",
         ),
     ] = None,
     above: Annotated[
         list[float] | None,
-        option("NUMBER", "Also say whether the target is above this; repeat for several.", "no threshold"),
+        option("NUMBER", "Also test whether the target is above this; repeat for several.", "no threshold"),
     ] = None,
     skip_invalid: SkipInvalid = False,
     trust: Trust = None,
@@ -79,13 +79,13 @@ def predict(
 
     With --side there is one end for each level. --above 50 adds above_50, the estimated probability that the
     target is above 50, empty for unknown rows; and above_50_p_value: saying "above" where it is at most 0.05 is
-    wrong in at most 5% of similar cases. It is 1 for unknown rows, about which nothing can be said.
+    wrong in at most 5% of similar cases. The p-value is 1 for unknown rows.
 
     With a model fitted with --joint, the intervals of all targets hold together: they are the sides of its box, or
     the projections of its ellipsoid.
 
-    An infinite interval, from -inf to inf, says that too little is known about rows like this one; lvd explain says
-    how much is missing.
+    An infinite interval, from -inf to inf, means that too little is known about rows like this one; lvd explain
+    reports how many similar rows are missing.
 
     A model fitted with --groups needs that column here too. Rows in a group without calibration rows are counted,
     and their intervals are infinite.
@@ -93,15 +93,15 @@ def predict(
     A text that no training row has, such as a new city, is not an error: the row is counted as unknown, and lvd fit
     --when-unknown decides whether its interval is infinite.
 
-    Rows that the model cannot read are refused, and the message gives their numbers. With --skip-invalid they stay
-    in the output, so that it has the rows of the input, with empty cells for prediction and intervals.
+    Rows that the model cannot read are refused, and the message lists their numbers. With --skip-invalid they are
+    kept, with empty cells for prediction and intervals, so that the output has the same rows as the input.
 
     Several files with the same columns are read as one table, in the given order; files that match a pattern are
-    sorted by name. Rows are numbered through all files.
+    sorted by name. Row numbers run through all files.
 
-    The table is read and written in batches, so it may be larger than memory. The file appears when it is complete:
-    if anything goes wrong before that, nothing is left behind. A Ray cluster gives the same rows in the same order
-    with the same numbers; its machines must be able to read the files under the same names.
+    The table is read and written in batches, so it may be larger than memory. The output file appears only when it
+    is complete; if anything fails before that, no partial file is left. A Ray cluster gives the same rows in the
+    same order with the same numbers; all of its machines must be able to read the files at the same paths.
     """
     from lvd._validation import InputError
     from lvd.tables.reading import count_rows, find_files, read_rows
@@ -143,7 +143,7 @@ def predict(
         if fitted.regressor.joint is not None:
             shape = fitted.regressor.joint
             console.show(
-                f"the intervals of all targets hold together: they are the extent of one {shape} per row"
+                f"the intervals of all targets hold together: they are the projections of one {shape} per row"
             )
         for name, fraction in report.finite_fraction.items():
             ends = [f"{one}_{name}" for one in ("lower", "upper") if side in (None, one)]

@@ -45,7 +45,7 @@ def report_table(
     target: Annotated[
         list[str] | None,
         option(
-            "COLUMN", "Column with the true values; a page shows one.", "the model's target, if it has one"
+            "COLUMN", "Column with the true values; one per page.", "the model's target, if it has only one"
         ),
     ] = None,
     by: Annotated[
@@ -67,7 +67,7 @@ def report_table(
             "COLUMN",
             "Also show coverage, width and the share of unknown rows over time, in the order of this column's "
             "dates or numbers.",
-            "no picture over time",
+            "no charts over time",
         ),
     ] = None,
     level: Level = None,
@@ -96,8 +96,8 @@ def report_table(
     Use rows that the model has not seen, with their true values. The rivals of --compare learn from the same rows
     as the model; all but split are fitted again, on the table of --fitted-on.
 
-    If the model was fitted with --smiles, the molecules are drawn, with their neighbours, which the model keeps.
-    For other models, --smiles draws the rows, and with --fitted-on also the neighbours.
+    If the model was fitted with --smiles, the page draws the molecules and their neighbours, which are stored in
+    the model. For other models, --smiles draws the rows, and with --fitted-on also the neighbours.
     """
     from lvd.tables.reading import read_table
 

@@ -20,11 +20,11 @@ EXAMPLES = console.examples(
     "curl -H 'Content-Type: text/csv' --data-binary @new-homes.csv 'http://127.0.0.1:8000/predict?level=0.9'",
 )
 TOKEN = "LVD_TOKEN"
-"""The environment variable of the token."""
+"""The environment variable that holds the token."""
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """A socket that others can connect to from now on."""
+    """A socket that accepts connections."""
     from lvd._validation import InputError
 
     try:
@@ -41,16 +41,17 @@ def _listen(host: str, port: int) -> socket.socket:
 def serve_model(
     model: Annotated[Path, argument("MODEL", "The folder that lvd fit, lvd online init or save() wrote.")],
     *,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 picks a free one.")] = 8000,
     host: Annotated[
         str,
-        option("ADDRESS", "Where to listen; 0.0.0.0 for anyone who can reach this machine.", True),
+        option("ADDRESS", "Address to listen on; 0.0.0.0 is open to all who can reach this machine.", True),
     ] = "127.0.0.1",
     token: Annotated[
         str | None,
         option(
             "TEXT",
-            f"What requests must carry. Other users of this machine can read it here, but not in {TOKEN}.",
+            "Bearer token that requests must carry. Other users of this machine can read it on the command line, "
+            f"but not in the variable {TOKEN}.",
             f"the variable {TOKEN}, or none",
         ),
     ] = None,
@@ -58,9 +59,9 @@ def serve_model(
         Path | None,
         option("FILE", "The table given to lvd fit, to show the cells of similar calibration rows."),
     ] = None,
-    max_bytes: Annotated[int, typer.Option(min=1, help="Most bytes in a request.")] = 10_000_000,
-    max_rows: Annotated[int, typer.Option(min=1, help="Most rows in a request.")] = 10_000,
-    seconds: Annotated[float, typer.Option(min=0.001, help="Most seconds until the answer.")] = 30.0,
+    max_bytes: Annotated[int, typer.Option(min=1, help="Maximum bytes per request.")] = 10_000_000,
+    max_rows: Annotated[int, typer.Option(min=1, help="Maximum rows per request.")] = 10_000,
+    seconds: Annotated[float, typer.Option(min=0.001, help="Seconds until a request times out.")] = 30.0,
     log_requests: Annotated[
         bool,
         typer.Option(
@@ -74,17 +75,17 @@ def serve_model(
     POST /predict takes rows as JSON, a list such as [{"area": 85, "district": "north"}], or as CSV, and answers
     with the columns of lvd predict; infinite numbers are the strings "Infinity" and "-Infinity". Options are in the
     query: level, which may be repeated, and guarantee. With Accept: text/csv the answer is a table. POST /explain
-    says why, as lvd explain does. A folder of lvd online init also has POST /observe, which takes labels by their
-    keys; what has been answered is on disk.
+    answers like lvd explain. A folder of lvd online init also has POST /observe, which takes labels by their keys;
+    everything is saved to disk before it is answered.
 
     The page at / has a form for people. /health says whether the newest model is in use, /metrics is for
     Prometheus, and /openapi.json describes all paths with the columns of this model.
 
-    A request that is refused gets a message in three parts: error, where, what_to_do. When the folder changes, the
-    new model takes over between two requests; if it cannot be loaded, the old one stays.
+    A refused request gets a message in three parts: error, where, what_to_do. When the folder changes, the new
+    model takes over between two requests; if it cannot be loaded, the old one stays in use.
 
-    The server listens on this machine only, unless --host says otherwise; then set a token, and let a proxy add
-    TLS.
+    By default the server is reachable from this machine only. If you open it with --host, set a token, and put it
+    behind a proxy for TLS.
     """
     from lvd.serve import RequestLimits, create_app
 

@@ -1,4 +1,4 @@
-"""``lvd update`` and ``lvd monitor``: a model in use."""
+"""``lvd update`` and ``lvd monitor``: maintaining a model in use."""
 
 from __future__ import annotations
 
@@ -58,19 +58,20 @@ def update_model(
         bool,
         typer.Option(
             "--allow-repeated",
-            help="Also add rows that already train or calibrate the model, and copies of a row. This breaks the "
-            "promise: errors on training rows are too small, and copies count as several rows, so the intervals "
-            "become too narrow and cover less often than the level says.",
+            help="Also add rows that already train or calibrate the model, and copies of a row. This voids the "
+            "guarantee: errors on training rows are too small, and copies count as several rows, so the intervals "
+            "become too narrow and coverage falls below the level.",
         ),
     ] = False,
     json: Json = False,
 ) -> None:
     """Add newly labelled rows to the calibration rows of a model, without retraining it.
 
-    From then on the intervals also reflect the errors on the new rows. Texts that no training row has stay unknown;
-    fit again to learn them. Use rows that the model has not seen, each once: rows that train or calibrate it are
-    recognised by their inputs and targets, in whatever file they come, and refused with their numbers. Rows without
-    a target are left out and counted. The model's card, card.md in its folder, lists the tables that were added.
+    From then on the intervals also reflect the errors on the new rows. Texts that no training row has remain
+    unknown; fit again to learn them. Use rows that the model has not seen, each once: rows that already train or
+    calibrate it are recognised by their inputs and targets, whichever file they are in, and refused; the message
+    lists their numbers. Rows without a target are left out and counted. The model's card, card.md in its folder,
+    lists the tables that were added.
     """
     from lvd._progress import listening
     from lvd.store import locked
@@ -120,7 +121,7 @@ def monitor_model(
         bool, typer.Option("--inputs-too", help="Also exit with 3 when only the inputs have changed.")
     ] = False,
     window: Annotated[
-        int, typer.Option(min=1, help="Over how many of the latest rows to report the coverage.")
+        int, typer.Option(min=1, help="Number of latest rows over which to report the coverage.")
     ] = 200,
     skip_invalid: SkipInvalid = False,
     trust: Trust = None,
@@ -132,7 +133,7 @@ def monitor_model(
     compared with the calibration rows by test martingales of their errors and of their inputs: if nothing has
     changed, the probability of a false alarm is at most --false-alarm-rate, however many rows there are. The
     report says whether the inputs, the errors or both have changed, and since when. A change in the errors is an
-    alarm: the exit status is 3. A change in the inputs alone, as every season brings, is one only with
+    alarm: the exit status is 3. A change in the inputs alone, such as every season brings, is an alarm only with
     --inputs-too. After an alarm, lvd update --newest calibrates on recent rows only; if the predictions have
     become poor, fit again.
     """
