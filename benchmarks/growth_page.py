@@ -49,8 +49,8 @@ LEVEL_STYLES = (
     {"color": "#0072B2", "marker": "o"},
     {"color": "#D55E00", "marker": "s"},
 )
-BUSY = 1.0
-"""With more busy processes than this before a measurement, times are not those of a quiet machine."""
+BUSY = 2.0
+"""A load above this before a measurement means that other programs ran: the benchmark itself uses two cores."""
 
 
 def write_page(docs: Path, paths: Sequence[Path]) -> None:

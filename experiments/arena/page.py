@@ -151,7 +151,14 @@ def _draw_scores(rows: Sequence[ArenaStanding], heights: Sequence[float]) -> Fig
             fontsize=8,
             color=color,
             va="center",
-            arrowprops={"arrowstyle": "-", "color": color, "alpha": 0.35, "linewidth": 0.7},
+            arrowprops={
+                "arrowstyle": "-",
+                "color": color,
+                "alpha": 0.35,
+                "linewidth": 0.7,
+                "relpos": (0.0, 0.5),  # to the left edge of the text
+                "shrinkA": 1.0,
+            },
             annotation_clip=False,
         )
     axes.set_xlim(0.98 * min(row.score for row in rows), NEAR)
