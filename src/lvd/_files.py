@@ -52,8 +52,8 @@ def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
 def atomic_folder(target: str | os.PathLike[str], *, replace: bool = True) -> Iterator[Path]:
     """The same for a folder: `target` is replaced as a whole.
 
-    Without `replace`, a folder that is not empty is left alone, and the new one is kept beside it under a name that
-    the error gives: it may have taken hours to compute.
+    Without `replace`, a folder that is not empty is left alone, and the new one is kept next to it under a name
+    that the error reports, because it may have taken hours to compute.
     """
     target = _behind_links(target)
     part = _part_of(target)

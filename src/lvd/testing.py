@@ -43,7 +43,7 @@ def check_kernel(kernel: Kernel) -> None:
     )
     alone = np.concatenate([to_numpy(fitted.coordinates(X[[row]])) for row in range(5)])
     same = np.allclose(alone, points[:5], rtol=1e-9, atol=1e-12)
-    _check(same, "a row's coordinates must not depend on the rows beside it")
+    _check(same, "a row's coordinates must not depend on the other rows")
     training = fitted.train_points_ if fitted.knows_training_rows else ()
     shape = np.shape(training)
     _check(

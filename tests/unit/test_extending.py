@@ -56,7 +56,7 @@ class TestBroken:
                 points = super().coordinates(embeddings)
                 return points - points.mean(axis=0)
 
-        with pytest.raises(AssertionError, match="must not depend on the rows beside it"):
+        with pytest.raises(AssertionError, match="must not depend on the other rows"):
             lvd.testing.check_kernel(Centred())
 
     def test_a_score_whose_interval_is_too_narrow(self):

@@ -157,7 +157,7 @@ def check_files(
 
 
 def check_apart(written: Mapping[str, Path | None], *inputs: str | Path | None) -> None:
-    """Refuse an output that is an input or another output, under whatever name, or is inside one of them."""
+    """Refuse an output that is an input or another output, under any name, or is inside one of them."""
     from lvd._files import overlap
     from lvd._validation import InputError
 

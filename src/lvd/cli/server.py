@@ -78,7 +78,7 @@ def serve_model(
     answers like lvd explain. A folder of lvd online init also has POST /observe, which takes labels by their keys;
     everything is saved to disk before it is answered.
 
-    The page at / has a form for people. /health says whether the newest model is in use, /metrics is for
+    The page at / is a form for the browser. /health says whether the newest model is in use, /metrics is for
     Prometheus, and /openapi.json describes all paths with the columns of this model.
 
     A refused request gets a message in three parts: error, where, what_to_do. When the folder changes, the new
