@@ -92,7 +92,7 @@ def test_a_model_that_appears_during_the_training_stays(lvd_here, homes, table, 
     monkeypatch.setattr(TableModel, "fit", slow_fit)
     outcome = lvd_here(*fit_words(table, out))
     assert (outcome.code, outcome.out) == (1, "")
-    assert f"is in '{tmp_path / 'model-2'}'" in outcome.err
+    assert f"the result was saved to '{tmp_path / 'model-2'}'" in outcome.err
     assert (out / "manifest.json").read_bytes() == (homes.model / "manifest.json").read_bytes()
     assert lvd_here("evaluate", tmp_path / "model-2", table).code == 0
     assert names(tmp_path) == ["model", "model-2", "t.csv"]

@@ -143,7 +143,10 @@ def test_where_the_old_folder_is_when_it_cannot_be_put_back(tmp_path, monkeypatc
 def test_without_replace_both_folders_are_kept(tmp_path):
     write(tmp_path / "model", "old")
     write(tmp_path / "model-2", "other")
-    with pytest.raises(lvd.InputError, match=r"in the meantime, and was not replaced; .* is in '.*model-3'"):
+    with pytest.raises(
+        lvd.InputError,
+        match=r"in the meantime, and was not replaced; the result was saved to '.*model-3' instead",
+    ):
         write(tmp_path / "model", "new", replace=False)
     texts = {path.name: (path / "weights").read_text() for path in tmp_path.iterdir()}
     assert texts == {"model": "old", "model-2": "other", "model-3": "new"}
