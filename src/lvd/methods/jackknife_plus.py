@@ -19,6 +19,7 @@ from lvd._validation import InputError, check_positive
 from lvd.engine import jackknife_plus_intervals
 from lvd.methods.base import IntervalRegressor, refuse_choices
 from lvd.models import Model
+from lvd.models.candidates import train_without
 from lvd.wrap import as_model
 
 LONG_WAIT_SECONDS = 5.0
@@ -120,9 +121,8 @@ def _leave_out(
 ) -> tuple[Model, Float[NDArray, "k t"]]:
     """A model trained without a fold, and the sizes of its errors there."""
     kept, left = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
-    model = template.untrained()
-    model.fit(_safe_indexing(inputs, kept), targets[kept])
-    return model, np.abs(targets[left] - model.evaluate(_safe_indexing(inputs, left)).y_pred)
+    model, answer = train_without(template, inputs, targets, (kept, left))
+    return model, np.abs(targets[left] - answer.y_pred)
 
 
 def _folds(n_rows: int, cv: int | None, seed: int) -> Int[NDArray, "n"]:

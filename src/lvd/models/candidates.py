@@ -186,9 +186,17 @@ def _predict_fold(
     models: Sequence[Model], X: Any, y: Float[NDArray, "n t"], folds: Folds, number: int
 ) -> list[Float[NDArray, "k t"]]:
     """What each model, trained without a fold, predicts of it."""
-    inside, outside = folds[number - 1]
-    trained = (clone(model).fit(_safe_indexing(X, inside), y[inside]) for model in models)
-    return [model.evaluate(_safe_indexing(X, outside)).y_pred for model in trained]
+    return [train_without(model, X, y, folds[number - 1])[1].y_pred for model in models]
+
+
+def train_without(
+    template: Model, X: Any, y: Float[NDArray, "n t"], fold: tuple[NDArray, NDArray], **weights: Any
+) -> tuple[Model, Evaluation]:
+    """A model like the template, trained on the first rows of `fold`, and its answers on the others."""
+    inside, outside = fold
+    model = template.untrained()
+    model.fit(_safe_indexing(X, inside), y[inside], **weights)
+    return model, model.evaluate(_safe_indexing(X, outside))
 
 
 @dataclass(eq=False, repr=False)

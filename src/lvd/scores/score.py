@@ -19,7 +19,7 @@ from lvd._validation import InputError, Parameter, is_matrix, row_digests, to_nu
 from lvd.kernels import Kernel
 from lvd.kernels.mahalanobis import Embeddings, place
 from lvd.models import Evaluation, Model
-from lvd.models.candidates import FEWEST_ROWS, Folds, held_out_folds
+from lvd.models.candidates import FEWEST_ROWS, Folds, held_out_folds, train_without
 
 NEIGHBOR_ROWS, SMALL_ERROR = 2000, 0.1
 EVERY_ROW = slice(None)
@@ -225,11 +225,8 @@ def _evaluate_fold(
     template: Model, data: tuple[Any, NDArray, NDArray | None], folds: Folds, number: int
 ) -> Evaluation:
     """What a model like the template, trained without a fold of inputs, targets and weights, says of it."""
-    inputs, y, sample_weight = data
-    inside, outside = folds[number - 1]
-    model = template.untrained()
-    model.fit(_safe_indexing(inputs, inside), y[inside], **weights_for(sample_weight, inside))
-    return model.evaluate(_safe_indexing(inputs, outside))
+    (inputs, y, sample_weight), fold = data, folds[number - 1]
+    return train_without(template, inputs, y, fold, **weights_for(sample_weight, fold[0]))[1]
 
 
 def weights_for(

@@ -43,9 +43,10 @@ def read_table(
 def read_places(path: str | os.PathLike[str], places: Int[NDArray, "k"]) -> pa.Table:
     """Read the rows at these positions, counted from 0, in the given order and with all columns."""
     order, found = np.argsort(places, kind="stable"), []
+    ordered = places[order]
     for numbers, batch in numbered(iter_batches(path)):
-        first, end = np.searchsorted(places[order], [numbers[0] - 1, numbers[-1]])
-        found.append(batch.take(pa.array(places[order[first:end]] - (numbers[0] - 1))))
+        first, end = np.searchsorted(ordered, [numbers[0] - 1, numbers[-1]])
+        found.append(batch.take(pa.array(ordered[first:end] - (numbers[0] - 1))))
     back = np.empty_like(order)
     back[order] = np.arange(len(order))
     return pa.concat_tables(found).take(pa.array(back))
@@ -59,7 +60,8 @@ def iter_batches(path: str | os.PathLike[str], *, unread: Iterable[str] = ()) ->
     """
     names, path, n_rows = read_schema(path).names, Path(path), 0
     _check_names_differ(names, path)
-    wanted, of_parquet = [name for name in names if name not in set(unread)], table_format(path) == "parquet"
+    left_out, of_parquet = set(unread), table_format(path) == "parquet"
+    wanted = [name for name in names if name not in left_out]
     with _told_as_refusal(path):
         for batch in _parquet_batches(path, wanted) if of_parquet else csv_text.iter_text(path, names):
             n_rows += batch.num_rows
