@@ -24,7 +24,7 @@ from lvd._validation import (
     to_numpy,
 )
 from lvd.engine import Queries, SortedRows
-from lvd.engine.finite_sample import QUANTILES, conformal_quantile
+from lvd.engine.quantiles import QUANTILES, conformal_quantile
 from lvd.kernels import Kernel, MahalanobisKernel
 
 

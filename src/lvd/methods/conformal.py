@@ -34,7 +34,7 @@ from lvd._validation import (
 from lvd.calibration import CalibrationWarning, GlobalConformal, LocalConformal
 from lvd.calibration.calibration_rows import MOST_SET_ASIDE, drawn_rows
 from lvd.calibration.own_coverage import own_coverage
-from lvd.engine.finite_sample import QUANTILES, rows_missing
+from lvd.engine.quantiles import QUANTILES, rows_missing
 from lvd.intervals import Region
 from lvd.kernels import Kernel
 from lvd.methods.base import IntervalRegressor, local_choices, refuse_choices, without_new_levels
