@@ -9,7 +9,7 @@ import pytest
 import lvd
 from lvd.models.candidates import BlockFolds
 from lvd.tables.forecasting import ForecastPlan, Raster, read_horizons, read_steps
-from lvd.tables.row_split import RowSplit
+from lvd.tables.splits import RowSplit
 
 
 def hourly(n, *, start="2024-01-01T00:00", without=()):

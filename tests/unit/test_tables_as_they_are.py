@@ -15,8 +15,7 @@ from lvd.tables.dates import recurring_parts
 from lvd.tables.inputs import find_leaks, find_useless, prepare_columns
 from lvd.tables.model_card import ModelCard, Source
 from lvd.tables.reading import read_table
-from lvd.tables.row_split import KeptRows, RowSplit
-from lvd.tables.splits import split_time_indices
+from lvd.tables.splits import KeptRows, RowSplit, split_time_indices
 from lvd.tables.table_model import TableModel
 from lvd.tables.watching import update, watch
 

@@ -48,8 +48,7 @@ from lvd.tables.column_values import (
 from lvd.tables.dates import DateOrder, are_dates
 from lvd.tables.frame_encoder import FrameEncoder
 from lvd.tables.reading import Batches, numbered
-from lvd.tables.row_split import AT_RANDOM, KeptRows, RowSplit
-from lvd.tables.splits import Parts, split_group_indices
+from lvd.tables.splits import AT_RANDOM, KeptRows, Parts, RowSplit, split_group_indices
 from lvd.tables.table_encoder import (
     DAMAGED,
     Encoder,

@@ -59,8 +59,7 @@ from lvd.tables.reports import (
     report_target,
     report_together,
 )
-from lvd.tables.row_split import KeptRows, RowSplit, SeenRows, row_ids
-from lvd.tables.splits import random_parts
+from lvd.tables.splits import KeptRows, RowSplit, SeenRows, random_parts, row_ids
 from lvd.tables.table_encoder import DAMAGED, EXAMPLES, TableEncoder, Unseen, check_names_free
 from lvd.tables.writing import (
     PredictReport,
