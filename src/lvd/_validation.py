@@ -107,6 +107,11 @@ def is_tensor(array: Any) -> bool:
     return type(array).__module__.split(".")[0] == "torch" and hasattr(array, "detach")
 
 
+def is_frame(X: Any) -> bool:
+    """Whether `X` is a pandas frame; does not import pandas."""
+    return hasattr(X, "iloc") and hasattr(X, "columns")
+
+
 def to_numpy(array: ArrayLike) -> NDArray:
     """A numpy view or copy of numbers from numpy, pandas, torch or lists."""
     if is_tensor(array):

@@ -25,6 +25,7 @@ from lvd.tables.column_values import (
     first_text,
     for_each_column,
     holds_levels,
+    holds_numbers,
     is_text,
     list_rows,
     parse_text,
@@ -144,7 +145,7 @@ def learn_column(
     """
     if name == "" or name.startswith("__index_level_"):
         raise InputError("looks like a row index that was saved with the table")
-    dated = are_dates(values)
+    dated = not holds_numbers(values.type) and are_dates(values)
     if holds_levels(values.type) and not dated:
         _check_levels(values, impute)
         return Column(name, "category")
