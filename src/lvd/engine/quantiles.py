@@ -561,3 +561,9 @@ def rows_missing(total_weight: float, level: float) -> int:
     while total_weight + count < level * (total_weight + count + 1.0):
         count += 1
     return count
+
+
+def pinball(z: Float[NDArray, "n"], quantiles: Float[NDArray, "*_ k"], taus: Float[NDArray, "k"]) -> NDArray:
+    """``max(tau (z - q), (tau - 1) (z - q))`` of each row and quantile."""
+    rest = z[:, None] - quantiles
+    return np.maximum(taus * rest, (taus - 1.0) * rest)
