@@ -191,11 +191,6 @@ class Prepared:
     """For columns with pooled levels, the training rows' out-of-fold mean targets."""
 
     @property
-    def X(self) -> Any:  # noqa: N802
-        """The inputs of all usable rows."""
-        return self.read(np.arange(len(self.rows)))
-
-    @property
     def training_inputs(self) -> Any:
         """The inputs to train on, with out-of-fold mean targets of levels."""
         X = self.read(self.parts[0])
