@@ -369,6 +369,13 @@ def row_digests(X: ArrayLike) -> NDArray:
     return np.frombuffer(b"".join(digests), dtype=np.uint64)
 
 
+def check_texts(values: Any) -> tuple[str, ...]:
+    """A JSON list of texts, as a tuple."""
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise TypeError(f"{values!r} is not a list of texts")
+    return tuple(values)
+
+
 def keep(estimator: Any, given: dict[str, Any]) -> None:
     """Store a constructor's parameters, its ``locals()``, under their names."""
     vars(estimator).update(

@@ -12,7 +12,7 @@ import pytest
 
 import lvd
 from lvd.tables.dates import recurring_parts
-from lvd.tables.inputs import find_leaks, find_useless, prepare_columns
+from lvd.tables.inputs import find_leaks, find_useless, prepare_columns, split_table
 from lvd.tables.model_card import ModelCard, Source
 from lvd.tables.reading import read_table
 from lvd.tables.splits import KeptRows, RowSplit, split_time_indices
@@ -166,7 +166,7 @@ class TestRowsWithoutATarget:
 class TestSplits:
     def parts(self, text, **columns):
         table = make_table(**columns)
-        return RowSplit.parse(text).parts(table, np.arange(N), 0)
+        return split_table(RowSplit.parse(text), table, np.arange(N), 0)
 
     def test_in_time(self):
         days = np.random.default_rng(0).permutation(N) // 3

@@ -1,4 +1,7 @@
-"""Which rows train, calibrate and test: at random, in time or by groups; and how a model recognises them later."""
+"""Which rows train, calibrate and test: at random, in time or by groups; and how a model recognises them later.
+
+Arrays are split here, also where Arrow is not installed; :mod:`lvd.tables.inputs` reads a table's column for it.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,11 @@ from itertools import repeat
 from typing import Any, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 from sklearn.utils import _safe_indexing
 
 from lvd._typing import ArrayLike, Bool, Float, Int, NDArray, RandomState
-from lvd._validation import InputError, Parameter, row_digests, seed_from, to_numpy
+from lvd._validation import InputError, Parameter, check_texts, row_digests, seed_from, to_numpy
 from lvd.calibration.calibration_rows import MOST_SET_ASIDE
-from lvd.tables.column_coding import check_texts
-from lvd.tables.column_values import count, for_each_column, group_labels, to_numbers
-from lvd.tables.dates import DateOrder, are_dates, to_moments
 
 Parts: TypeAlias = tuple[Int[NDArray, "a"], Int[NDArray, "b"], Int[NDArray, "c"]]
 """Row indices of the three parts."""
@@ -189,43 +188,6 @@ class RowSplit:
 
     def __str__(self) -> str:
         return self.kind if self.column is None else f"{self.kind}:{self.column}"
-
-    def parts(
-        self, table: pa.Table, rows: Int[NDArray, "n"], seed: int, date_format: DateOrder | None = None
-    ) -> Parts:
-        """The indices in `rows` of the training, calibration and test parts."""
-        if self.column is None:
-            return random_parts(len(rows), seed)
-        sizes, some = usual_sizes(len(rows)), table[self.column].take(pa.array(rows))
-        if self.kind == "group":
-            return split_group_indices(group_labels(some).astype(str), seed, sizes=sizes)
-
-        def read(_: str) -> NDArray:
-            return to_moments(some, order=date_format) if are_dates(some) else to_numbers(some)
-
-        (moments,) = for_each_column([self.column], read, noun="split by column")
-        if (missing := np.isnan(moments)).any():
-            raise InputError(
-                f"split by column {self.column!r}: {count(missing, 'missing value')}; fill them in, or "
-                "remove these rows"
-            )
-        train, calib, test = split_time_indices(moments, seed, sizes=sizes)
-        early = [
-            part[moments[part] <= moments[later].min() - self.gap] if self.gap else part
-            for part, later in ((train, calib), (calib, test))
-        ]
-        if not all(map(len, early)):
-            raise InputError(
-                f"no row is left between the parts of split by column {self.column!r}, which a horizon must lie "
-                "between; give more rows, or smaller horizons"
-            )
-        return early[0], early[1], test
-
-    def leaves_out(self, table: pa.Table) -> set[str]:
-        """The column of the split, if all its values outside the training part are new."""
-        if self.column is None:
-            return set()
-        return set() if self.kind == "time" and are_dates(table[self.column]) else {self.column}
 
 
 AT_RANDOM = RowSplit()
