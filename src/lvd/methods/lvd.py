@@ -152,6 +152,7 @@ class LVDRegressor(ConformalMethod):
     Attributes
     ----------
     model_ : the trained model.
+    when_unknown_ : what unknown rows get where `when_unknown` is None: what the preset said in `fit`.
     choice_ : if one of two models was chosen, their errors on held-out training rows by name, as shares of the
         standard deviation of y.
 
