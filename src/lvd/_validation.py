@@ -107,6 +107,11 @@ def is_tensor(array: Any) -> bool:
     return type(array).__module__.split(".")[0] == "torch" and hasattr(array, "detach")
 
 
+def is_frame(X: Any) -> bool:
+    """Whether `X` is a pandas frame; does not import pandas."""
+    return hasattr(X, "iloc") and hasattr(X, "columns")
+
+
 def to_numpy(array: ArrayLike) -> NDArray:
     """A numpy view or copy of numbers from numpy, pandas, torch or lists."""
     if is_tensor(array):
@@ -362,6 +367,13 @@ def row_digests(X: ArrayLike) -> NDArray:
         encoded = (repr(row.tolist() if isinstance(row, np.ndarray) else row).encode() for row in rows)
     digests = (hashlib.blake2b(row, digest_size=8).digest() for row in encoded)
     return np.frombuffer(b"".join(digests), dtype=np.uint64)
+
+
+def check_texts(values: Any) -> tuple[str, ...]:
+    """A JSON list of texts, as a tuple."""
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise TypeError(f"{values!r} is not a list of texts")
+    return tuple(values)
 
 
 def keep(estimator: Any, given: dict[str, Any]) -> None:

@@ -9,11 +9,11 @@ import sys
 import numpy as np
 import pytest
 
-INTERVAL, PREDICT, FIT = 16, 30, 55
+INTERVAL, PREDICT, FIT = 15, 29, 45
 """The most files that ``predict_interval``, ``lvd predict`` and ``lvd fit --model net`` may walk."""
 
 WALK = """
-import json, os, sys
+import json, os, sys, threading
 import numpy as np
 import lvd
 from lvd.cli.app import app
@@ -31,6 +31,7 @@ def walked(action):
         if event == "call" and code.co_filename.startswith(source) and code.co_name != "<module>":
             found.add(code.co_filename[len(source):])
 
+    threading.setprofile(note)  # those that begin from here on
     sys.setprofile(note)
     try:
         action()
@@ -38,6 +39,7 @@ def walked(action):
         assert not end.code, end.code
     finally:
         sys.setprofile(None)
+        threading.setprofile(None)
     return sorted(found)
 
 

@@ -13,14 +13,13 @@ import torch
 from scipy.stats import binomtest, kstest
 
 import lvd
-from lvd.calibration.calibration_rows import draw_shares
+from lvd.calibration.calibration_rows import draw_shares, local_cdf
 from lvd.calibration.guarantees import (
     calibrated_radius,
     draw_centres,
     randomized_radius,
     standing,
 )
-from lvd.calibration.local_distribution import local_cdf
 from lvd.engine import Queries, SortedRows
 from lvd.engine.oracle import gaussian_weights, weighted_quantile
 

@@ -116,7 +116,7 @@ def count_covered_by_jackknife_plus(n):
 def test_jackknife_plus_covers_at_least_1_minus_2a(monkeypatch):
     promised = 1.0 - 2.0 * (1.0 - LEVEL)
     assert not falls_short(count_covered_by_jackknife_plus(11), TRIALS, promised)
-    monkeypatch.setattr("lvd.engine.finite_sample.conformal_quantile", broken_quantile)
+    monkeypatch.setattr("lvd.engine.quantiles.conformal_quantile", broken_quantile)
     assert falls_short(count_covered_by_jackknife_plus(11), TRIALS, promised)
 
 

@@ -14,8 +14,7 @@ import torch
 import lvd
 from lvd.calibration.guarantees import calibrated_radius, randomized_radius, standing
 from lvd.engine import Queries, SortedRows, local_quantile
-from lvd.scores.distributional import BoundDistribution, kept_apart
-from lvd.scores.quantile_trees import GRID
+from lvd.scores.distributional import GRID, BoundDistribution, kept_apart
 from lvd.scores.score import BoundResidual
 
 LEVEL, N_CALIB = np.array([0.9]), 120

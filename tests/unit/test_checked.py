@@ -13,8 +13,7 @@ from numba.core.dispatcher import Dispatcher
 import lvd
 from lvd._validation import Checked
 from lvd.engine import compiled
-from lvd.models import compiled_trees
-from lvd.models.trees import TreeEnsemble
+from lvd.models.trees import TreeEnsemble, compiled_sum
 
 N, M, K, H = 3, 600, 2, 4
 RNG = np.random.default_rng(0)
@@ -95,17 +94,14 @@ CALLS = {
     "sum_leaves": lambda: [RNG.normal(size=(N, 2)), 0.5, TREES._arrays, result(N)],
 }
 FUNCTIONS = {
-    name: function
-    for module in (compiled, compiled_trees)
-    for name, function in vars(module).items()
-    if isinstance(function, Checked)
+    **{name: function for name, function in vars(compiled).items() if isinstance(function, Checked)},
+    "sum_leaves": compiled_sum(),
 }
 
 
 def test_every_function_that_is_called_from_python_is_checked():
     assert FUNCTIONS.keys() == CALLS.keys()
-    found = {**vars(compiled), **vars(compiled_trees)}.items()
-    parts = {name: one for name, one in found if isinstance(one, Dispatcher)}
+    parts = {name: one for name, one in vars(compiled).items() if isinstance(one, Dispatcher)}
     assert all(one.targetoptions.get("inline") == "always" for one in parts.values())
 
 
@@ -192,7 +188,7 @@ def test_trees_that_lead_nowhere(place, value):
     arrays = [array.copy() for array in TREES._arrays]
     arrays[place][1 if place else 0] = value
     with pytest.raises(lvd.InputError, match="trees refer to nodes, columns or categories"):
-        compiled_trees.sum_leaves(np.zeros((N, 2)), 0.5, tuple(arrays), np.zeros(N))
+        compiled_sum()(np.zeros((N, 2)), 0.5, tuple(arrays), np.zeros(N))
 
 
 @pytest.mark.parametrize(("level", "side"), [(0.0, 3.0), (1.0, 4.0), (7.0, 4.0), (-5.0, 4.0), (np.nan, 4.0)])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lvd
-from lvd.engine.finite_sample import rows_missing
+from lvd.engine.quantiles import rows_missing
 
 
 def identity_kernel(n_columns=1):

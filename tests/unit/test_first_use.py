@@ -28,7 +28,7 @@ def begun(module):
 def test_a_listener_hears_of_the_first_compilation_once():
     first, heard = FirstUse(), []
     with listening(heard.append):
-        for module in (None, "somebody.else", "lvd.engine.compiled", "lvd.models.compiled_trees"):
+        for module in (None, "somebody.else", "lvd.engine.compiled", "lvd.models.trees"):
             first.on_start(begun(module))
     assert heard == [FIRST_USE]
 

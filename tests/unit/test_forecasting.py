@@ -9,7 +9,8 @@ import pytest
 import lvd
 from lvd.models.candidates import BlockFolds
 from lvd.tables.forecasting import ForecastPlan, Raster, read_horizons, read_steps
-from lvd.tables.row_split import RowSplit
+from lvd.tables.inputs import split_table
+from lvd.tables.splits import RowSplit
 
 
 def hourly(n, *, start="2024-01-01T00:00", without=()):
@@ -166,12 +167,12 @@ def test_parts_in_time_know_nothing_of_each_other():
     rows = plan.rows(table).table
     labelled = np.arange(rows.num_rows - 5)
     split = RowSplit("time", "hour", plan.gap)
-    train, calib, test = split.parts(rows, labelled, 0)
+    train, calib, test = split_table(split, rows, labelled, 0)
     load = np.array(rows["load"].to_pylist())
     assert load[train].max() + 5 == load[calib].min()
     assert load[calib].max() + 5 == load[test].min()
     with pytest.raises(lvd.InputError, match="no row is left between the parts"):
-        RowSplit("time", "hour", 1000 * plan.gap).parts(rows, labelled, 0)
+        split_table(RowSplit("time", "hour", 1000 * plan.gap), rows, labelled, 0)
 
 
 def test_folds_are_blocks_with_a_gap():

@@ -6,8 +6,8 @@ import torch
 
 from lvd import InputError
 from lvd._validation import check_fraction
+from lvd.intervals import check_intervals, check_level, check_levels_of
 from lvd.metrics import marginal_coverage_rate, winkler_score
-from lvd.metrics.interval_metrics import check_intervals, check_level, check_levels_of
 
 INF = np.inf
 

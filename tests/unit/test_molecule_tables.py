@@ -18,7 +18,7 @@ if importlib.util.find_spec("rdkit") is None or importlib.util.find_spec("chempr
 
 from lvd.molecules.smiles import canonical_smiles
 from lvd.tables.inputs import CellEncoder, prepare_cells
-from lvd.tables.row_split import KeptRows, RowSplit
+from lvd.tables.splits import KeptRows, RowSplit
 from lvd.tables.table_encoder import TableEncoder
 from lvd.tables.table_model import TableModel
 

@@ -14,7 +14,7 @@ import pytest
 import lvd
 from command_line import run_here
 from lvd.tables.reading import read_table
-from lvd.tables.row_split import SeenRows, repeats_earlier, row_ids
+from lvd.tables.splits import SeenRows, repeats_earlier, row_ids
 from lvd.tables.table_model import TableModel
 from lvd.tables.watching import update, watch
 from lvd.tables.writing import TableWriter

@@ -11,10 +11,21 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import lvd
+from lvd.engine.quantiles import pinball
 from lvd.models import Evaluation, Model
+from lvd.models.trees import QuantileTrees
 from lvd.scores import distributional, quantile_trees
-from lvd.scores.distributional import MIDDLE, BoundDistribution, ErrorShape, depth_of, error_at, kept_apart
-from lvd.scores.quantile_trees import COARSE, GRID, QuantileTrees, boosted_quantiles, pinball
+from lvd.scores.distributional import (
+    COARSE,
+    GRID,
+    MIDDLE,
+    BoundDistribution,
+    ErrorShape,
+    depth_of,
+    error_at,
+    kept_apart,
+)
+from lvd.scores.quantile_trees import boosted_quantiles
 from lvd.scores.score import BoundResidual
 
 UNIFORM = (100.0 * GRID)[None]

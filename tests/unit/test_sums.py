@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lvd.engine.gpu import FAR, distances_by_products
+from lvd.engine.quantiles import FAR, distances_by_products
 
 
 def differences(a, b):

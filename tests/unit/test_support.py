@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -203,6 +205,27 @@ class TestInTheRegressor:
         fitted.set_params(when_unknown=None)
         assert not prediction.known[0]
         assert np.isfinite(prediction.intervals).all()
+
+    def test_fit_settles_what_the_preset_says(self, fitted):
+        fitted.set_params(preset="paper")
+        assert np.isinf(fitted.predict_interval([[50.0, 50.0]])[1]).all()
+        fitted.set_params(preset="default")
+
+    def test_a_choice_after_fit_is_checked(self, fitted):
+        fitted.set_params(when_unknown="ignore")
+        with pytest.raises(
+            lvd.InputError, match="when_unknown must be one of 'infinite', 'widen', got 'ignore'"
+        ):
+            fitted.predict_interval([[0.0, 0.0]])
+        fitted.set_params(when_unknown=None)
+
+    @pytest.mark.parametrize("preset", ["default", "paper"])
+    def test_a_model_saved_before_it_was_settled_asks_its_preset(self, fitted, preset, tmp_path):
+        old = copy.copy(fitted).set_params(preset=preset)
+        del old.when_unknown_
+        old.save(tmp_path / "model")
+        intervals = lvd.load(tmp_path / "model").predict_interval([[4.0, 4.0]])[1]
+        assert np.isinf(intervals).all() == (preset == "default")
 
     def test_the_sentence_says_so(self, fitted):
         (explanation,) = fitted.explain([[0.0, 0.0]], unknown=[True])

@@ -12,11 +12,10 @@ import pytest
 
 import lvd
 from lvd.tables.dates import recurring_parts
-from lvd.tables.inputs import find_leaks, find_useless, prepare_columns
+from lvd.tables.inputs import find_leaks, find_useless, prepare_columns, split_table
 from lvd.tables.model_card import ModelCard, Source
 from lvd.tables.reading import read_table
-from lvd.tables.row_split import KeptRows, RowSplit
-from lvd.tables.splits import split_time_indices
+from lvd.tables.splits import KeptRows, RowSplit, split_time_indices
 from lvd.tables.table_model import TableModel
 from lvd.tables.watching import update, watch
 
@@ -114,16 +113,17 @@ class TestReview:
             }
         )
         prepared = prepare_columns(table, target="y", seed=0)
-        leaks = find_leaks(prepared.encoder.columns, prepared.X, prepared.y, 0)
+        X = prepared.read(np.arange(600))
+        leaks = find_leaks(prepared.encoder.columns, X, prepared.y, 0)
         assert list(leaks) == ["twice"]
-        assert find_leaks(prepared.encoder.columns, prepared.X[:20], prepared.y[:20], 0) == {}
+        assert find_leaks(prepared.encoder.columns, X[:20], prepared.y[:20], 0) == {}
 
     def test_leaks_of_a_target_with_heavy_tails(self):
         rng = np.random.default_rng(0)
         y = rng.standard_cauchy(600)
         columns = {"same": y, "near": 1.19 * y, "other": y + rng.standard_cauchy(600)}
         prepared = prepare_columns(pa.table(columns | {"y": y}), target="y", seed=0)
-        leaks = find_leaks(prepared.encoder.columns, prepared.X, prepared.y, 0)
+        leaks = find_leaks(prepared.encoder.columns, prepared.read(np.arange(600)), prepared.y, 0)
         assert list(leaks) == ["same", "near"]
 
     def test_leaks_of_one_of_two_targets(self):
@@ -132,7 +132,8 @@ class TestReview:
         y, large = rng.standard_cauchy((2, 600))
         table = pa.table({"same": y, "other": rng.normal(size=600), "y": y, "large": 1e6 * large})
         prepared = prepare_columns(table, target=["y", "large"], seed=0)
-        assert list(find_leaks(prepared.encoder.columns, prepared.X, prepared.y, 0)) == ["same"]
+        X = prepared.read(np.arange(600))
+        assert list(find_leaks(prepared.encoder.columns, X, prepared.y, 0)) == ["same"]
 
 
 class TestRowsWithoutATarget:
@@ -165,7 +166,7 @@ class TestRowsWithoutATarget:
 class TestSplits:
     def parts(self, text, **columns):
         table = make_table(**columns)
-        return RowSplit.parse(text).parts(table, np.arange(N), 0)
+        return split_table(RowSplit.parse(text), table, np.arange(N), 0)
 
     def test_in_time(self):
         days = np.random.default_rng(0).permutation(N) // 3

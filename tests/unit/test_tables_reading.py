@@ -74,7 +74,7 @@ class TestBatches:
         assert guess_types(pa.concat_tables(batches)).equals(read_table(path))
 
     def test_types_stay_the_same_when_a_later_block_looks_different(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("lvd.tables.csv_text._BLOCK_BYTES", 64)
+        monkeypatch.setattr("lvd.tables.reading._BLOCK_BYTES", 64)
         rows = b"1,7,a\n" * 50 + b"2.5,x,3\n" * 50
         path = written(tmp_path, b"number,unused,text\n" + rows)
         batches = list(iter_batches(path))
@@ -85,7 +85,7 @@ class TestBatches:
         assert sum(to_numbers(batch["number"]).sum() for batch in batches) == 50 * 3.5
 
     def test_text_among_numbers_is_named_with_its_row_in_the_file(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("lvd.tables.csv_text._BLOCK_BYTES", 64)
+        monkeypatch.setattr("lvd.tables.reading._BLOCK_BYTES", 64)
         columns = {"a": [1.0, 2.0, 3.0], "b": [True, False, True], "y": [1.0, 2.0, 3.0]}
         encoder = TableEncoder.fit(pa.table(columns), target="y")
         path = written(tmp_path, b"a,b\n" + b"1,true\n" * 99 + b"n.d.,maybe\n" + b"1,false\n")
@@ -199,7 +199,7 @@ class TestRefused:
         assert "has an odd number of double quotes (1): close the open one" in message
 
     def test_endless_quoted_text(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("lvd.tables.csv_text._BLOCK_BYTES", 1000)
+        monkeypatch.setattr("lvd.tables.reading._BLOCK_BYTES", 1000)
         message = refusal(written(tmp_path, b'a,b\n1,"' + b"x,y\n" * 1000 + b'"\n'))
         assert "cannot be parsed" in message
         assert "is a double quote left open?" in message

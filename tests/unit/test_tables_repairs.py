@@ -76,8 +76,8 @@ class TestQuotes:
         ],
     )
     def test_two_stray_quotes(self, tmp_path, monkeypatch, block, opened, closed, said):
-        monkeypatch.setattr("lvd.tables.csv_text._BLOCK_BYTES", max(block, 1000))
-        monkeypatch.setattr("lvd.tables.csv_text._BUFFER_BYTES", block, raising=False)
+        monkeypatch.setattr("lvd.tables.reading._BLOCK_BYTES", max(block, 1000))
+        monkeypatch.setattr("lvd.tables.reading._BUFFER_BYTES", block, raising=False)
         path = self.with_quotes(tmp_path, row_10=opened, row_16=closed)
         for read in (read_table, read_texts):
             message = refused(read, path)
@@ -117,7 +117,7 @@ class TestQuotes:
     def test_texts_of_several_lines_stay(self, tmp_path, monkeypatch, text):
         path = written(tmp_path, text)
         for block in (7, 1 << 16):
-            monkeypatch.setattr("lvd.tables.csv_text._BUFFER_BYTES", block, raising=False)
+            monkeypatch.setattr("lvd.tables.reading._BUFFER_BYTES", block, raising=False)
             assert read_table(path).num_rows == 2
 
     def test_no_quotes_at_all_and_long_files(self, tmp_path):
@@ -230,7 +230,7 @@ class TestRowNumbers:
         assert f"at row {row};" in message
 
     def test_ragged_rows_far_down(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("lvd.tables.csv_text._BLOCK_BYTES", 1000)
+        monkeypatch.setattr("lvd.tables.reading._BLOCK_BYTES", 1000)
         path = written(tmp_path, "a,b\n" + "1,2\n" * 3000 + "1,2,3\n")
         assert "row 3001 has 3 cells" in refused(read_texts, path)
 

@@ -10,8 +10,8 @@ import numpy as np
 from lvd._typing import Float, NDArray
 from lvd.calibration.calibration_rows import Group
 from lvd.engine import Queries, SortedRows
-from lvd.engine.finite_sample import rows_missing
 from lvd.engine.oracle import gaussian_weights, weighted_quantile
+from lvd.engine.quantiles import rows_missing
 
 DEEPEST = 1000.0
 """Depths beyond this are reported as this one: rarity doubles per unit and would overflow."""

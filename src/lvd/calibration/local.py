@@ -37,6 +37,7 @@ from lvd.calibration.calibration_rows import (
     GlobalConformal,
     Group,
     Indices,
+    LocalDistribution,
     Rows,
     check_largest,
     check_rows_given,
@@ -53,7 +54,6 @@ from lvd.calibration.guarantees import (
     sample_points,
     standing,
 )
-from lvd.calibration.local_distribution import LocalDistribution
 from lvd.calibration.transductive import Prior, sum_others, transductive_radius
 from lvd.engine import LocalSummary, SortedRows, local_quantile
 from lvd.engine.quantiles import TrainingSample, adaptive_bandwidths

@@ -24,8 +24,7 @@ from lvd._parallel import map_queries
 from lvd._typing import Float, NDArray
 from lvd._validation import InputError
 from lvd.engine import Queries, SortedRows, similarities
-from lvd.engine.finite_sample import finite_sample_ranks
-from lvd.engine.quantiles import WeightedRows
+from lvd.engine.quantiles import WeightedRows, finite_sample_ranks
 
 GPU_WEIGHTS_AT_ONCE = 2**25
 """This many weights keep a GPU busy."""

@@ -26,7 +26,19 @@ from typer.core import TyperGroup
 
 import lvd
 from lvd._progress import STANDARD_OUTPUT, WRITTEN
-from lvd.cli import console, data, evaluate, explain, export, fit, online, predict, report, server, watch
+from lvd.cli import (
+    console,
+    evaluate,
+    example_data,
+    explain,
+    export,
+    fit,
+    online,
+    predict,
+    report,
+    server,
+    watch,
+)
 
 if TYPE_CHECKING:
     from lvd._validation import InputError, Parameter
@@ -122,10 +134,10 @@ app.command("report", epilog=report.EXAMPLES, no_args_is_help=True)(report.repor
 app.command("update", epilog=watch.UPDATE_EXAMPLES, no_args_is_help=True)(watch.update_model)
 app.command("monitor", epilog=watch.MONITOR_EXAMPLES, no_args_is_help=True)(watch.monitor_model)
 app.command("export", epilog=export.EXAMPLES, no_args_is_help=True)(export.export_graph)
-app.command(epilog=data.DEMO_EXAMPLES)(data.demo)
+app.command(epilog=example_data.DEMO_EXAMPLES)(example_data.demo)
 app.command("serve", epilog=server.EXAMPLES, no_args_is_help=True)(server.serve_model)
 app.add_typer(online.online)
-app.add_typer(data.data)
+app.add_typer(example_data.data)
 
 
 def main(commands: typer.Typer = app) -> None:
@@ -224,7 +236,7 @@ def name_options(error: InputError) -> str:
 @cache
 def option_names() -> dict[str, str]:
     """The parameters of the library that are options of some command."""
-    groups: list[Any] = [typer.main.get_command(one) for one in (app, data.data, online.online)]
+    groups: list[Any] = [typer.main.get_command(one) for one in (app, example_data.data, online.online)]
     parameters = [one for group in groups for command in group.commands.values() for one in command.params]
     return {one.name: one.opts[0] for one in parameters if one.opts[0].startswith("--")} | NAMES
 

@@ -365,7 +365,7 @@ def fit(
     from lvd.support import SupportRule
     from lvd.tables.column_values import guess_types
     from lvd.tables.reading import read_table, table_format
-    from lvd.tables.row_split import RowSplit
+    from lvd.tables.splits import RowSplit
     from lvd.tables.writing import TableWriter
 
     RowSplit.parse(split)

@@ -1,7 +1,14 @@
 """Weighted quantiles over local weights: the float64 oracle, the engines for CPU and GPU, and one entry to them."""
 
-from lvd.engine.finite_sample import conformal_quantile, jackknife_plus_intervals
-from lvd.engine.quantiles import LocalSummary, Queries, SortedRows, local_quantile, similarities
+from lvd.engine.quantiles import (
+    LocalSummary,
+    Queries,
+    SortedRows,
+    conformal_quantile,
+    jackknife_plus_intervals,
+    local_quantile,
+    similarities,
+)
 
 __all__ = [
     "LocalSummary",

@@ -1,5 +1,5 @@
-"""The entry point of the engine: radii, effective sample sizes and local means of many queries in one pass, and
-the weighted sums from which bandwidths are chosen.
+"""The entry point of the engine: radii, effective sample sizes and local means of many queries in one pass, the
+weighted sums from which bandwidths are chosen, and the quantiles of equally weighted scores.
 
 The CPU starts with float32 differences and the error bound of :func:`lvd.engine.compiled.find_ranks`. Queries
 that these leave undecided are repeated in float64, and those that depend on rounding itself, such as exact ties,
@@ -9,6 +9,7 @@ go to the oracle. So radii equal the oracle's bit for bit, at every number of ro
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -19,8 +20,8 @@ from torch import Tensor
 
 from lvd._parallel import chunk_slices, in_chunks
 from lvd._typing import Bool, Float, Int, NDArray
+from lvd._validation import check_choice
 from lvd.engine import gpu
-from lvd.engine.gpu import squared_distances
 from lvd.engine.oracle import gaussian_weights, weighted_quantile
 
 SINGLE_ROWS = 100_000
@@ -41,10 +42,14 @@ GPU_SELF_WEIGHT, LEAST_GPU_SELF_WEIGHT = 1e-6, 1e-12
 that matter."""
 CHUNK_WEIGHTS = 2**24
 MOST_TRAINING_ROWS = 4096
+FAR = 1e6
+"""Squared distances from the centre from which on distances are no longer formed from products."""
 GRID = np.geomspace(1.0, 50.0, 40)
 """The candidate bandwidths."""
 LEAST_LEVEL = 0.9
 """Lower levels use the bandwidths of this level: the few rows that would make their radii finite are too noisy."""
+QUANTILES = ("finite_sample", "percentile")
+"""How :func:`conformal_quantile` takes a quantile."""
 NONE, NO_VALUES = np.empty(0), np.empty((0, 0, 0))
 
 
@@ -227,6 +232,26 @@ def similarities(queries: Queries, rows: SortedRows) -> Float[Tensor, "n m"]:
     if rows.precisions is not None:
         distances *= rows.precisions
     return distances.neg_().exp_()
+
+
+def squared_differences(a: Float[Tensor, "n k"], b: Float[Tensor, "m k"]) -> Float[Tensor, "n m"]:
+    """All squared distances from differences: accurate to the last digits, however far out points are."""
+    return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist").square_()
+
+
+def squared_distances(a: Float[Tensor, "n k"], b: Float[Tensor, "m k"]) -> Float[Tensor, "n m"]:
+    """All squared distances; on a GPU from products, which are many times faster than differences."""
+    return squared_differences(a, b) if a.device.type == "cpu" else distances_by_products(a, b)
+
+
+def distances_by_products(a: Float[Tensor, "n k"], b: Float[Tensor, "m k"]) -> Float[Tensor, "n m"]:
+    """All squared distances; from products up to `FAR`, with errors of about 1e-9, else from differences."""
+    centre = b.mean(0)
+    left, right = a - centre, b - centre
+    norms_left, norms_right = left.square().sum(1), right.square().sum(1)
+    if not bool(torch.cat([norms_left, norms_right]).max() <= FAR):
+        return squared_differences(a, b)
+    return torch.addmm(norms_right[None], left, right.T, alpha=-2.0).add_(norms_left[:, None]).clamp_(min=0.0)
 
 
 def _of_nothing(queries: Queries, rows: SortedRows, levels: Float[NDArray, "l"]) -> LocalSummary:
@@ -483,3 +508,62 @@ def _by_bisection(
         low, high = torch.where(enough, low, middle + 1), torch.where(enough, middle, high)
         low = torch.minimum(low, high)
     return steps[high]
+
+
+def conformal_quantile(
+    scores: Float[NDArray, "m *rest"], levels: Float[NDArray, "l"], *, quantile: str = "finite_sample"
+) -> Float[NDArray, "l *rest"]:
+    """The quantile of the scores along the first axis at each confidence level.
+
+    ``"finite_sample"``: the ``ceil((m + 1) level)``-th smallest score, +inf when there are not as many. A new
+    score, exchangeable with the m, is at most this large with a probability of at least `level`.
+    ``"percentile"``: numpy's percentile, which interpolates and knows nothing of the new score, so that it
+    falls short of the level; the paper's MADSplit and CQR figures use it.
+    """
+    check_choice(quantile, "quantile", QUANTILES)
+    if quantile == "percentile":
+        return np.percentile(scores, 100.0 * levels, axis=0)
+    ranks = finite_sample_ranks(len(scores), levels)
+    infinite = np.full((1, *scores.shape[1:]), np.inf)
+    return np.concatenate([np.sort(scores, axis=0), infinite])[ranks - 1]
+
+
+def finite_sample_ranks(n_scores: int, levels: Float[NDArray, "l"]) -> Int[NDArray, "l"]:
+    """``ceil((m + 1) level)``, from 1 to m + 1, which means +inf."""
+    return np.minimum(np.ceil((n_scores + 1) * levels), n_scores + 1).astype(np.int64)
+
+
+def jackknife_plus_intervals(
+    predictions: Float[NDArray, "m n *t"], residuals: Float[NDArray, "m *t"], levels: Float[NDArray, "l"]
+) -> Float[NDArray, "n 2 l *t"]:
+    """Jackknife+ and CV+ intervals (Barber, Candès, Ramdas and Tibshirani, Annals of Statistics 2021).
+
+    `predictions` holds, for each of the m training rows, what the model fitted without it predicts for the n
+    new rows, and `residuals` the absolute error of that model on it. With a = 1 - level, the lower end is the
+    ``floor(a (m + 1))``-th smallest of prediction - residual and the upper end the
+    ``ceil((1 - a)(m + 1))``-th smallest of prediction + residual; -inf and +inf when there are not as many.
+
+    From level 1/2 on the median prediction is inside. Below, the two ends may cross, which means an
+    empty set; keeping the median inside there too leaves nothing out and nests the intervals of all levels.
+    """
+    below = conformal_quantile(residuals[:, None] - predictions, levels)
+    above = conformal_quantile(residuals[:, None] + predictions, levels)
+    median = np.median(predictions, axis=0)
+    return np.moveaxis(np.stack([np.minimum(-below, median), np.maximum(above, median)]), 2, 0)
+
+
+def rows_missing(total_weight: float, level: float) -> int:
+    """How many more calibration rows of weight 1 would make the radius finite.
+
+    With weights summing to S, r such rows do when ``S + r >= level (S + r + 1)``.
+    """
+    count = max(0, math.ceil(level / (1.0 - level) - total_weight - 1e-9))
+    while total_weight + count < level * (total_weight + count + 1.0):
+        count += 1
+    return count
+
+
+def pinball(z: Float[NDArray, "n"], quantiles: Float[NDArray, "*_ k"], taus: Float[NDArray, "k"]) -> NDArray:
+    """``max(tau (z - q), (tau - 1) (z - q))`` of each row and quantile."""
+    rest = z[:, None] - quantiles
+    return np.maximum(taus * rest, (taus - 1.0) * rest)

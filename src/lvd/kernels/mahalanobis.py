@@ -35,8 +35,7 @@ from lvd._validation import (
     seed_from,
     to_numpy,
 )
-from lvd.engine.gpu import squared_distances
-from lvd.engine.quantiles import WeightedRows
+from lvd.engine.quantiles import WeightedRows, squared_distances
 from lvd.kernels.training import (
     SMALLEST_DENOMINATOR,
     LeaveOneOut,

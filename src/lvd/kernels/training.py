@@ -51,11 +51,9 @@ class LeaveOneOut:
 
     def fuses(self, n_components: int) -> bool:
         """Whether the fused GPU kernels apply: all rows count, in float32, on a GPU with Triton."""
-        return (
-            self._n_kept() == len(self.y) - 1
-            and self.rows.dtype == torch.float32
-            and gpu.fuses_on(self.rows.device, n_components)
-        )
+        device, all_count = self.rows.device, self._n_kept() == len(self.y) - 1
+        suited = all_count and self.rows.dtype == torch.float32 and device.type != "cpu"
+        return suited and gpu.fuses_on(device, n_components)
 
     def loss_and_gradient(
         self, components: Float[Tensor, "k h"], batch: Int[Tensor, "b"], run: ChunkMap = run_in_turn

@@ -26,6 +26,7 @@ from lvd._validation import (
     check_same_length,
     check_targets,
     intervals_like,
+    is_frame,
     like,
     load_errors_explained,
     percent_name,
@@ -292,7 +293,7 @@ class IntervalRegressor(RegressorMixin, BaseEstimator, ABC):
         if n_targets is None:
             self.__dict__.pop("columns_", None)
             self.__dict__.pop("level_places_", None)
-            columns = FrameColumns.of(X, y)
+            columns = FrameColumns.of(X, y) if is_frame(X) else None
             if columns is not None:
                 self.columns_: Any = columns
         inputs = self._check_inputs(X, reset=n_targets is None)

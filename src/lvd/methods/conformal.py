@@ -34,7 +34,7 @@ from lvd._validation import (
 from lvd.calibration import CalibrationWarning, GlobalConformal, LocalConformal
 from lvd.calibration.calibration_rows import MOST_SET_ASIDE, drawn_rows
 from lvd.calibration.own_coverage import own_coverage
-from lvd.engine.finite_sample import QUANTILES, rows_missing
+from lvd.engine.quantiles import QUANTILES, rows_missing
 from lvd.intervals import Region
 from lvd.kernels import Kernel
 from lvd.methods.base import IntervalRegressor, local_choices, refuse_choices, without_new_levels
@@ -73,6 +73,8 @@ SCORES: dict[str, Callable[[], ConformityScore]] = {
 }
 """The scores that can be selected by name."""
 
+WHEN_UNKNOWN = ("infinite", "widen")
+"""The interval of an unknown row: an infinite one, or as wide as the calibration rows suggest."""
 CALIB_SIZE = 0.25
 """The default share of rows set aside to calibrate a model trained here, at most `MOST_SET_ASIDE` rows."""
 ASKED_AGAIN, SMALL_CHANGE = 16, 1e-2
@@ -137,9 +139,19 @@ class ConformalMethod(IntervalRegressor):
         return as_model(self.estimator, prefit=self.prefit, device=self.device, random_state=seed)
 
     @property
+    def _when_unknown(self) -> str:
+        """What unknown rows get where no parameter says it: one of `WHEN_UNKNOWN`."""
+        return "widen"
+
+    @property
     def _infinite_when_unknown(self) -> bool:
-        """Whether unknown rows get infinite intervals."""
-        return False
+        """Whether unknown rows get infinite intervals: as the parameter says, also one set after `fit`, and without
+        it as `fit` settled; models saved by versions that did not settle it are asked again."""
+        given = vars(self).get("when_unknown")
+        settled = vars(self).get("when_unknown_") if given is None else given
+        chosen = self._when_unknown if settled is None else settled
+        check_choice(chosen, "when_unknown", WHEN_UNKNOWN)
+        return chosen == "infinite"
 
     @property
     def _most_calibrating(self) -> int | None:
@@ -173,6 +185,7 @@ class ConformalMethod(IntervalRegressor):
         if self.n_jobs is not None:
             check_positive(self.n_jobs, "n_jobs", integer=True)
         score = self._conformity_score()
+        self.when_unknown_ = self._when_unknown
         self.__dict__.pop("choice_", None)
         model: Any = self._new_model(seed)
         first = model.first if isinstance(model, Candidates) else model

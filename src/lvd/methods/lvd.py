@@ -35,7 +35,7 @@ from lvd.intervals import covered
 from lvd.kernels import Kernel, MahalanobisKernel
 from lvd.methods.attribution import ColumnPlaces
 from lvd.methods.base import CALIBRATION_COLUMNS, PROMISES, SIDES, local_choices
-from lvd.methods.conformal import ConformalMethod, as_score, rows_of_labels
+from lvd.methods.conformal import WHEN_UNKNOWN, ConformalMethod, as_score, rows_of_labels
 from lvd.methods.evidence import Explanation, Largest, Prediction, in_units_of_y, with_shares
 from lvd.methods.predictive import Decision, Exceedance, PartDistribution, PredictiveDistribution, parts_of
 from lvd.models import Model
@@ -158,6 +158,7 @@ class LVDRegressor(ConformalMethod):
     Attributes
     ----------
     model_ : the trained model.
+    when_unknown_ : what unknown rows get where `when_unknown` is None: what the preset said in `fit`.
     choice_ : if one of two models was chosen, their errors on held-out training rows by name, as shares of the
         standard deviation of y.
 
@@ -208,7 +209,7 @@ class LVDRegressor(ConformalMethod):
         given = {name: vars(self)[name] for name in names if vars(self)[name] is not None}
         settings = replace(PRESETS[self.preset], **given)
         check_choice(settings.kernel_target, "kernel_target", ("errors", "y"))
-        check_choice(settings.when_unknown, "when_unknown", ("infinite", "widen"))
+        check_choice(settings.when_unknown, "when_unknown", WHEN_UNKNOWN)
         return settings
 
     def _new_model(self, seed: int) -> Model | Candidates:
@@ -232,8 +233,8 @@ class LVDRegressor(ConformalMethod):
         return self.settings.kernel_target
 
     @property
-    def _infinite_when_unknown(self) -> bool:
-        return self.settings.when_unknown == "infinite"
+    def _when_unknown(self) -> str:
+        return PRESETS[self.preset].when_unknown
 
     @property
     def _most_calibrating(self) -> int | None:

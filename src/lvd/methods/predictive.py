@@ -21,8 +21,7 @@ from lvd._validation import (
     seed_from,
     to_numpy,
 )
-from lvd.calibration.calibration_rows import draw_shares
-from lvd.calibration.local_distribution import LocalDistribution
+from lvd.calibration.calibration_rows import LocalDistribution, draw_shares
 from lvd.metrics.distribution import crps
 from lvd.scores import BoundScore, EvaluatedRows
 

@@ -18,7 +18,7 @@ from lvd.models.model import Fitted
 from lvd.models.probabilistic import ProbabilisticNet
 from lvd.models.quantile_model import QuantileModel
 from lvd.models.stack import NetStack
-from lvd.models.trees import TreeEnsemble
+from lvd.models.trees import QuantileTrees, TreeEnsemble
 from lvd.scores import (
     AbsoluteResidual,
     ConformityScore,
@@ -30,9 +30,8 @@ from lvd.scores import (
     SidedResidual,
     SignedResidual,
 )
-from lvd.scores.distributional import ErrorShape, NetworkQuantiles
+from lvd.scores.distributional import BoostedQuantiles, ErrorShape, NetworkQuantiles
 from lvd.scores.joint import LocalCovariance
-from lvd.scores.quantile_trees import BoostedQuantiles, QuantileTrees
 from lvd.scores.residuals import ErrorModel
 from lvd.scores.scaled import BoostedScale, KernelScale, NetworkScale
 from lvd.store import EXTENSIBLE, register

@@ -14,6 +14,7 @@ from lvd.metrics.conditional import (
 from lvd.metrics.distribution import PitHistogram, crps, pinball_loss, pit_histogram
 from lvd.metrics.interval_metrics import (
     CalibrationCurve,
+    Summary,
     calibration_curve,
     finite_fraction,
     finite_rows,
@@ -24,6 +25,7 @@ from lvd.metrics.interval_metrics import (
     mean_finite_width,
     mean_log_volume,
     residual_auroc,
+    summary,
     tail_coverage_rate,
     width_coverage_correlation,
     width_error_correlation,
@@ -37,7 +39,6 @@ from lvd.metrics.strata import (
     group_coverage,
     size_stratified_coverage,
 )
-from lvd.metrics.summary_table import Summary, summary
 
 __all__ = [
     "CalibrationCurve",

@@ -18,7 +18,7 @@ from lvd._validation import (
     check_same_length,
     seed_from,
 )
-from lvd.metrics.interval_metrics import check_hits, check_level
+from lvd.intervals import check_hits, check_level
 
 
 @dataclass(frozen=True, eq=False)

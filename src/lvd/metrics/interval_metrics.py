@@ -1,4 +1,5 @@
-"""What intervals are worth: how often they hold y, how wide they are, and whether they are wide where errors are.
+"""What intervals are worth: how often they hold y, how wide they are, and whether they are wide where errors are;
+and the table of all this at all levels of a model.
 
 Infinite ends are results; NaN, crossed ends and empty sets are refused.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -15,14 +17,28 @@ from lvd._typing import ArrayLike, Bool, Float, Levels, NDArray
 from lvd._validation import (
     InputError,
     check_fraction,
-    check_levels,
-    check_matrix,
     check_positive,
     check_same_length,
     check_vector,
     to_numpy,
 )
-from lvd.intervals import Bounds, Region, binomial_band, covered, in_box, log_box_volume, widths
+from lvd.intervals import (
+    Bounds,
+    Region,
+    binomial_band,
+    check_boxes,
+    check_hits,
+    check_intervals,
+    check_level,
+    check_levels_of,
+    check_one_level,
+    check_targets_and_intervals,
+    covered,
+    log_box_volume,
+    widths,
+)
+from lvd.metrics.conditional import excess_risk_of_target_coverage
+from lvd.metrics.distribution import pit_histogram
 
 
 @dataclass(frozen=True, eq=False)
@@ -352,113 +368,132 @@ def _pearson(a: Float[NDArray, "n"], b: Float[NDArray, "n"]) -> float:
     return float(np.corrcoef(a, b)[0, 1])
 
 
-def check_intervals(intervals: ArrayLike) -> Float[NDArray, "n 2 l"]:
-    """`intervals` of shape (n, 2) or (n, 2, L) as an array of shape (n, 2, L).
+_COLUMNS = {
+    "target": ("target", "g"),
+    "confidence_level": ("level", "g"),
+    "marginal_coverage_rate": ("MCR", ".1%"),
+    "tail_coverage_rate": ("TCR", ".1%"),
+    "residual_auroc": ("AUROC", ".1%"),
+    "mean_absolute_deviation": ("MAD", ".4g"),
+    "mean_finite_width": ("width", ".4g"),
+    "finite_fraction": ("finite", ".1%"),
+    "excess_risk_of_target_coverage": ("ERT", ".3f"),
+    "crps": ("CRPS", ".4g"),
+    "pit_p_value": ("PIT p", ".2g"),
+}
+"""Headings and formats; the first column is for several targets, the last ones are optional."""
 
-    float32 stays float32, since the rounding of the ends decides which widths are ties (`tied_widths`).
+
+@dataclass(frozen=True)
+class Summary:
+    """One row of metrics per level and target: `rows` hold fractions by function name, and printing shows
+    percentages."""
+
+    rows: tuple[dict[str, float], ...]
+
+    def cells(self) -> list[list[str]]:
+        """The table as text: a line of headings, then one line per level."""
+        columns = {name: _COLUMNS[name] for name in self.rows[0]}
+        return [
+            [heading for heading, _ in columns.values()],
+            *([_text(row[name], spec) for name, (_, spec) in columns.items()] for row in self.rows),
+        ]
+
+    def __str__(self) -> str:
+        cells = self.cells()
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        return "\n".join(
+            "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells
+        )
+
+    def to_pandas(self) -> Any:
+        """The rows as a pandas data frame, as fractions."""
+        import pandas as pd
+
+        return pd.DataFrame(list(self.rows))
+
+
+def summary(
+    y: ArrayLike,
+    y_pred: ArrayLike,
+    intervals: ArrayLike,
+    levels: Levels,
+    *,
+    X: ArrayLike | None = None,
+    distribution: Any = None,
+) -> Summary:
+    """The paper's metrics at every level; `intervals` has shape (n, 2, L), as from `predict_interval`.
+
+    For several targets y and y_pred have shape (n, t) and intervals (n, 2, L, t). With the inputs `X` the table
+    also shows the excess risk of the target coverage, :func:`excess_risk_of_target_coverage`; with the
+    `distribution` of ``predict_distribution(X)``, the mean CRPS and the p-value of :func:`pit_histogram`, both
+    over known rows. The width is the mean over finite intervals, and `-` marks an undefined figure.
+
+    >>> intervals = [[[-1, -3], [1, 3]]] * 4
+    >>> print(summary([0, 0.5, 2, 2.5], [0, 0, 0, 0], intervals, [0.5, 0.9]))
+    level     MCR     TCR  AUROC   MAD  width  finite
+      0.5   50.0%    0.0%  50.0%  1.25      2  100.0%
+      0.9  100.0%  100.0%  50.0%  1.25      6  100.0%
     """
-    array = to_numpy(intervals)
-    if array.dtype.kind not in "fiu":
-        raise InputError(f"intervals must hold numbers, got dtype {array.dtype}; convert them to float first")
-    if array.dtype != np.float32:
-        array = array.astype(np.float64)
-    if array.ndim not in (2, 3) or array.shape[1] != 2 or array.size == 0:
+    truth, predicted, array = np.asarray(y), np.asarray(y_pred), np.asarray(intervals)
+    if truth.ndim < 2:
+        (whole,) = _of_distribution(distribution, truth)
+        return Summary(tuple(row | whole for row in _rows(truth, predicted, array, levels, X)))
+    if array.ndim != 4 or predicted.shape != truth.shape or array.shape[3] != truth.shape[1]:
         raise InputError(
-            f"intervals must have shape (n, 2) or (n, 2, n_levels) with n > 0, got {array.shape}; "
-            "stack lower and upper ends along axis 1"
+            f"y of shape {truth.shape} needs y_pred of the same shape and intervals of shape (n, 2, levels, "
+            f"{truth.shape[1]}), got {predicted.shape} and {array.shape}"
         )
-    array = array.reshape(len(array), 2, -1)
-    lower, upper = array[:, 0], array[:, 1]
-    _refuse_intervals(
-        np.isnan(lower) | np.isnan(upper), "hold NaN", "an unbounded end is -inf or +inf, not NaN"
+    return Summary(
+        tuple(
+            {"target": target, **row, **whole}
+            for target, whole in enumerate(_of_distribution(distribution, truth))
+            for row in _rows(truth[:, target], predicted[:, target], array[..., target], levels, X)
+        )
     )
-    _refuse_intervals(
-        lower > upper,
-        "have the lower end above the upper end",
-        "if they are empty sets, as those of smoothed=True may be, pass both ends at the prediction, as "
-        "LVDRegressor.predict_interval does, which gives them width 0; if not, check the order of the columns",
+
+
+def _rows(
+    y: ArrayLike, y_pred: ArrayLike, intervals: ArrayLike, levels: Levels, X: ArrayLike | None
+) -> list[dict[str, float]]:
+    """The metrics of one target, level by level."""
+    targets, predictions, array = check_vector(y), check_vector(y_pred, "y_pred"), check_intervals(intervals)
+    check_same_length(y=targets, y_pred=predictions, intervals=array)
+    rows = []
+    for level, one in zip(check_levels_of(array, levels).tolist(), array.transpose(2, 0, 1), strict=True):
+        row = {
+            "confidence_level": level,
+            "marginal_coverage_rate": marginal_coverage_rate(targets, one),
+            "tail_coverage_rate": tail_coverage_rate(targets, one),
+            "residual_auroc": residual_auroc(targets, predictions, one),
+            "mean_absolute_deviation": mean_absolute_deviation(targets, predictions),
+            "mean_finite_width": mean_finite_width(one),
+            "finite_fraction": finite_fraction(one),
+        }
+        if X is not None:
+            row["excess_risk_of_target_coverage"] = excess_risk_of_target_coverage(
+                X, targets, one, level
+            ).total
+        rows.append(row)
+    return rows
+
+
+def _of_distribution(distribution: Any, y: Float[NDArray, "n *t"]) -> list[dict[str, float]]:
+    """The figures of whole distributions for each target; empty without them."""
+    n_targets = 1 if y.ndim == 1 else y.shape[1]
+    if distribution is None:
+        return [{}] * n_targets
+    scores, pit = (
+        to_numpy(ask(y)).reshape(len(y), n_targets) for ask in (distribution.crps, distribution.pit)
     )
-    _refuse_intervals(
-        (lower == np.inf) | (upper == -np.inf), "hold no number", "an unbounded interval is (-inf, +inf)"
-    )
-    return array
+    found = []
+    for target in range(n_targets):
+        known = ~np.isnan(scores[:, target])
+        p_value = pit_histogram(pit[known, target]).p_value if known.any() else math.nan
+        mean = float(scores[known, target].mean()) if known.any() else math.nan
+        found.append({"crps": mean, "pit_p_value": p_value})
+    return found
 
 
-def check_one_level(intervals: ArrayLike) -> Float[NDArray, "n 2"]:
-    """`intervals` of shape (n, 2) or (n, 2, 1) as an array of shape (n, 2)."""
-    array = check_intervals(intervals)
-    if array.shape[2] != 1:
-        raise InputError(
-            f"intervals must be those of one level, got {array.shape[2]} levels; "
-            "pass one of them, for instance intervals[:, :, 0]"
-        )
-    return array[:, :, 0]
-
-
-def check_targets_and_intervals(
-    y: ArrayLike, intervals: ArrayLike
-) -> tuple[Float[NDArray, "n"], Float[NDArray, "n 2"]]:
-    """Targets and their intervals at one level, of the same length."""
-    targets, array = check_vector(y), check_one_level(intervals)
-    check_same_length(y=targets, intervals=array)
-    return targets, array
-
-
-def check_boxes(intervals: ArrayLike) -> Float[NDArray, "n 2 t"]:
-    """Intervals of several targets at one level, of shape (n, 2, t) or (n, 2, 1, t)."""
-    array = to_numpy(intervals)
-    if array.ndim == 4 and array.shape[2] == 1:
-        array = array[:, :, 0]
-    if array.ndim != 3:
-        raise InputError(
-            f"intervals of several targets at one level must have shape (n, 2, n_targets), got {array.shape}; pass "
-            "one level, for instance intervals[:, :, 0]"
-        )
-    return check_intervals(array)
-
-
-def check_hits(y: ArrayLike, intervals: Region | ArrayLike) -> Bool[NDArray, "n"]:
-    """Whether each row is covered: y by its interval, or all targets of a row, y of shape (n, t), by its region.
-
-    `intervals` may also be the result itself, one boolean per row; y is then ignored.
-    """
-    if isinstance(intervals, Region):
-        return intervals.contains(y)
-    array = to_numpy(intervals)
-    if array.dtype == np.bool_ and array.ndim == 1:
-        return array
-    if np.ndim(y) == 2 and np.shape(y)[1] > 1:
-        targets, boxes = check_matrix(y, "y"), check_boxes(array)
-        check_same_length(y=targets, intervals=boxes)
-        if boxes.shape[2] != targets.shape[1]:
-            raise InputError(
-                f"y has {targets.shape[1]} targets, but intervals {boxes.shape[2]}; give the same ones"
-            )
-        return in_box(targets, boxes)
-    return covered(*check_targets_and_intervals(y, array))
-
-
-def check_level(confidence_level: Levels) -> float:
-    """One confidence level, strictly between 0 and 1."""
-    levels = check_levels(confidence_level)
-    if len(levels) != 1:
-        raise InputError(f"confidence_level must be one number here, got {len(levels)}; call once per level")
-    return float(levels[0])
-
-
-def check_levels_of(intervals: Float[NDArray, "n 2 l"], levels: Levels) -> Float[NDArray, "l"]:
-    """Levels, one per slice of `intervals`."""
-    vector = check_levels(levels)
-    if len(vector) != intervals.shape[2]:
-        raise InputError(
-            f"levels must name every level of intervals, got {len(vector)} for {intervals.shape[2]}; "
-            "pass the list that predict_interval was given"
-        )
-    return vector
-
-
-def _refuse_intervals(bad: NDArray, what: str, remedy: str) -> None:
-    rows = np.flatnonzero(bad.any(axis=1))
-    if rows.size:
-        first = ", ".join(map(str, rows[:5]))
-        raise InputError(f"intervals {what} in {rows.size} rows (first at row {first}); {remedy}")
+def _text(value: float, spec: str) -> str:
+    return "-" if math.isnan(value) else format(value, spec)

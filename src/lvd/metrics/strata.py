@@ -17,8 +17,8 @@ from lvd._validation import (
     check_vector,
     to_numpy,
 )
-from lvd.intervals import binomial_band, covered
-from lvd.metrics.interval_metrics import check_level, check_targets_and_intervals, tied_widths
+from lvd.intervals import binomial_band, check_level, check_targets_and_intervals, covered
+from lvd.metrics.interval_metrics import tied_widths
 
 
 @dataclass(frozen=True)

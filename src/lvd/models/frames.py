@@ -30,9 +30,7 @@ class FrameColumns:
 
     @classmethod
     def of(cls, X: Any, y: Any) -> FrameColumns | None:
-        """The columns of a pandas frame with named columns; None for anything else."""
-        if not hasattr(X, "iloc") or not hasattr(X, "columns"):
-            return None
+        """The columns of a pandas frame; None if they have no names of their own."""
         names = [str(name) for name in X.columns]
         if not all(isinstance(name, str) for name in X.columns) or len(set(names)) < len(names):
             return None

@@ -1,19 +1,28 @@
-"""Boosted trees as plain arrays, extracted from scikit-learn's histogram boosting.
+"""Boosted trees as plain arrays: those of scikit-learn's histogram boosting, and those of several quantiles.
 
-They are read from private attributes because arrays are safe to save, while skops does not trust the trees'
-class, and because they predict a single row about eight times as fast as scikit-learn, bit for bit the same."""
+Scikit-learn's are read from private attributes because arrays are safe to save, while skops does not trust the
+trees' class, and because they predict a single row about eight times as fast as scikit-learn, bit for bit the same.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cache, cached_property
+from typing import Any, no_type_check
 
 import numpy as np
 
 from lvd._parallel import in_chunks
 from lvd._typing import Bool, Float, Int, NDArray
-from lvd._validation import InputError
+from lvd._validation import Checked, InputError, check_of_arrays, checked
+
+check_trees = check_of_arrays(
+    (
+        *("int64 r", "int64 t", "float64 t", "int64 t", "int64 t", "bool t", "bool t", "float64 t"),
+        *("int64 t", "?bool c l"),
+    )
+)
+"""The arrays of a :class:`TreeEnsemble`, in order."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,11 +68,9 @@ class TreeEnsemble:
 
     def predict(self, X: Float[NDArray, "n p"]) -> Float[NDArray, "n"]:
         """The sum of each row's leaf values."""
-        from lvd.models.compiled_trees import sum_leaves
-
-        rows, result = np.ascontiguousarray(X, dtype=np.float64), np.empty(len(X))
+        loop, rows, result = compiled_sum(), np.ascontiguousarray(X, dtype=np.float64), np.empty(len(X))
         in_chunks(
-            lambda part: sum_leaves(rows[part], self.baseline, self._arrays, result[part]),
+            lambda part: loop(rows[part], self.baseline, self._arrays, result[part]),
             len(rows),
             50 * len(self.roots),
         )
@@ -89,8 +96,6 @@ class TreeEnsemble:
 
     def _check_parameters(self) -> None:
         """Raise unless the arrays are trees: each node's children come after it, so every traversal ends."""
-        from lvd.models.compiled_trees import check_trees
-
         roots, features, _, left, right, _, leaves, _, cuts, lefts = self._arrays
         check_trees(self._arrays, {})
         nodes = np.arange(len(leaves))
@@ -120,3 +125,119 @@ def _category_cuts(model: Any, nodes: NDArray) -> tuple[()] | tuple[Int[NDArray,
         numbers = np.arange(len(levels))
         lefts[row, levels] = (bits[numbers // 32] >> (numbers % 32).astype(np.uint32)) & 1
     return np.where(cut, np.cumsum(cut) - 1, -1), lefts
+
+
+@dataclass(frozen=True, eq=False)
+class QuantileTrees:
+    """A sum of trees with a column of values per quantile; the nodes of all trees are in one list.
+
+    At a node a row goes left if its feature is at most the threshold; a leaf is its own left and right.
+    """
+
+    baseline: Float[NDArray, "k"]
+    roots: Int[NDArray, "r"]
+    features: Int[NDArray, "m"]
+    thresholds: Float[NDArray, "m"]
+    left: Int[NDArray, "m"]
+    right: Int[NDArray, "m"]
+    values: Float[NDArray, "m k"]
+
+    def _check_parameters(self) -> None:
+        """Refuse nodes at which a row would leave the trees or never reach a leaf."""
+        n_nodes, numbers = len(self.features), np.arange(len(self.features))
+        shapes = {len(part) for part in (self.thresholds, self.left, self.right, self.values)}
+        sides = np.stack([self.left, self.right]) if shapes <= {n_nodes} else np.full((2, 1), -1)
+        leaves = (sides == numbers).all(axis=0) if shapes <= {n_nodes} else np.array([False])
+        fine = shapes <= {n_nodes} and bool(
+            (leaves | ((sides > numbers) & (sides < n_nodes)).all(axis=0)).all()
+            and (self.features >= 0).all()
+            and ((self.roots >= 0) & (self.roots < n_nodes)).all()
+            and self.values.shape[1:] == self.baseline.shape
+        )
+        if not fine:
+            raise InputError(
+                "the nodes of the trees of quantiles do not belong together; save the model again"
+            )
+
+    def predict(self, X: Float[NDArray, "n p"]) -> Float[NDArray, "n k"]:
+        """The sum of the leaves that each row reaches."""
+        rows = np.ascontiguousarray(X, dtype=np.float64)
+        if rows.shape[1] < self._n_columns:
+            raise InputError(
+                f"the trees of quantiles ask for {self._n_columns} columns, and there are {rows.shape[1]}: parts "
+                "of a model that do not belong together; fit it again"
+            )
+        loop, result = compiled_addition(), np.tile(self.baseline, (len(rows), 1))
+        trees = self.roots, self.features, self.thresholds, self.left, self.right, self.values
+        in_chunks(lambda part: loop(rows[part], trees, result[part]), len(rows), 100 * len(self.roots))
+        return result
+
+    @cached_property
+    def _n_columns(self) -> int:
+        """How many columns the nodes refer to."""
+        return int(self.features.max(initial=-1)) + 1
+
+
+@cache
+def compiled_sum() -> Checked:
+    """:func:`sum_leaves`, compiled when first asked for: numba takes long to load, and few models have trees."""
+    from numba import njit
+
+    check = checked(rows="float64 n p", baseline="number", trees=check_trees, result=">float64 n")
+    return check(njit(nogil=True, cache=True)(sum_leaves))
+
+
+@cache
+def compiled_addition() -> Any:
+    """:func:`add_leaves`, compiled when first asked for."""
+    from numba import njit
+
+    return njit(nogil=True, cache=True)(add_leaves)
+
+
+@no_type_check
+def sum_leaves(rows, baseline, trees, result):
+    """For each row, the baseline plus the leaf value of every tree; a category is a column index of `lefts`.
+
+    Children come after their parents, so every traversal ends.
+    """
+    roots, features, thresholds, left, right, missing_left, leaves, values, cuts, lefts = trees
+    n_nodes, inside = len(leaves), True
+    for node in range(n_nodes):
+        if not leaves[node]:
+            inside &= 0 <= features[node] < rows.shape[1] and cuts[node] < len(lefts)
+            inside &= node < left[node] < n_nodes and node < right[node] < n_nodes
+    for root in roots:
+        inside &= 0 <= root < n_nodes
+    if not inside:
+        raise InputError(
+            "trees refer to nodes, columns or categories that they do not have; fit the model again"
+        )
+    for i in range(len(rows)):
+        total = baseline
+        for root in roots:
+            node = root
+            while not leaves[node]:
+                x = rows[i, features[node]]
+                if np.isnan(x) or (cuts[node] >= 0 and not 0 <= x < lefts.shape[1]):
+                    to_left = missing_left[node]
+                elif cuts[node] < 0:
+                    to_left = x <= thresholds[node]
+                else:
+                    to_left = lefts[cuts[node], int(x)]
+                node = left[node] if to_left else right[node]
+            total += values[node]
+        result[i] = total
+
+
+@no_type_check
+def add_leaves(rows, trees, result):
+    """Add the values of the leaf of every tree to each row."""
+    roots, features, thresholds, left, right, values = trees
+    for root in roots:  # tree by tree, so that its nodes stay in the cache for all rows
+        for i in range(len(rows)):
+            node = root
+            while left[node] != node:
+                node = left[node] if rows[i, features[node]] <= thresholds[node] else right[node]
+            for j in range(values.shape[1]):
+                result[i, j] += values[node, j]

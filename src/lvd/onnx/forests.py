@@ -149,7 +149,7 @@ def of_ensembles(ensembles: Sequence[TreeEnsemble]) -> Iterator[FlatTrees]:
 
 
 def of_quantiles(trees: Any) -> FlatTrees:
-    """The trees of :class:`lvd.scores.quantile_trees.QuantileTrees`."""
+    """The trees of :class:`lvd.models.trees.QuantileTrees`."""
     leaves = trees.left == np.arange(len(trees.left))
     return FlatTrees(
         trees.baseline,

@@ -21,8 +21,16 @@ from lvd.scores import (
     ScaledResidual,
     SignedResidual,
 )
-from lvd.scores.distributional import FARTHEST, MIDDLE, TAIL, ErrorShape, NetworkQuantiles
-from lvd.scores.quantile_trees import CARRIED, GRID, BoostedQuantiles
+from lvd.scores.distributional import (
+    CARRIED,
+    FARTHEST,
+    GRID,
+    MIDDLE,
+    TAIL,
+    BoostedQuantiles,
+    ErrorShape,
+    NetworkQuantiles,
+)
 from lvd.scores.residuals import ERROR_OFFSET
 from lvd.scores.scaled import BoostedScale, KernelScale, NetworkScale
 

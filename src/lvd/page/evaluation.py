@@ -15,7 +15,7 @@ from lvd._validation import InputError
 from lvd.intervals import Region
 from lvd.methods.conformal import ConformalMethod
 from lvd.tables.reports import DistributionReport, JudgedRows, report_distribution, says_nothing
-from lvd.tables.row_split import row_ids
+from lvd.tables.splits import row_ids
 from lvd.tables.table_encoder import labelled_rows, read_targets
 from lvd.tables.table_model import MOST_SCORED_ROWS, TableModel
 

@@ -22,9 +22,9 @@ from lvd._validation import (
     present_rows,
     to_numpy,
 )
+from lvd.intervals import check_intervals, check_levels_of
 from lvd.methods import IntervalRegressor, LVDRegressor
 from lvd.methods.conformal import ConformalMethod
-from lvd.metrics.interval_metrics import check_intervals, check_levels_of
 from lvd.models.coding import InputCoding
 from lvd.models.frames import FrameColumns, target_names
 from lvd.page.content import assemble, make_report, only_target

@@ -11,7 +11,7 @@ from lvd.intervals import Boxes, Region
 from lvd.page.charts import Chart, outcome_dot, polyline, x_axis, y_axis
 from lvd.page.evaluation import Evaluated
 from lvd.tables.reports import Together, report_together
-from lvd.tables.row_split import row_ids
+from lvd.tables.splits import row_ids
 from lvd.tables.table_encoder import read_targets
 
 MOST_REGIONS, MOST_PAIRS, CORNERS = 12, 3, 72

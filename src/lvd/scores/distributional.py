@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -23,13 +24,18 @@ from lvd._parallel import Jobs, at_once, usable_threads, workers
 from lvd._progress import announce
 from lvd._typing import Float, Int, NDArray
 from lvd._validation import present_rows
+from lvd.engine.quantiles import pinball
 from lvd.models.scaling import mean_and_scale
 from lvd.models.torch_modules import Parameters, forward, new_stack
+from lvd.models.trees import QuantileTrees
 from lvd.models.validated import Schedule, fold_numbers, train_fold_networks
-from lvd.scores.quantile_trees import GRID, BoostedQuantiles, pinball
 from lvd.scores.scaled import ScaledResidual, features_of
 from lvd.scores.score import BoundResidual, BoundScore, ConformityScore, EvaluatedRows, TrainingRows
 
+GRID = np.array([0.01, 0.025, 0.05, 0.1, 0.175, 0.25, 0.375, 0.5, 0.625, 0.75, 0.825, 0.9, 0.95, 0.975, 0.99])
+"""The quantiles that describe the distribution of errors at a row."""
+COARSE = np.array([0.025, 0.1, 0.3, 0.5, 0.7, 0.9, 0.975])
+"""The boosted quantiles; their differences from the quantiles of all rows are interpolated to all of `GRID`."""
 MIDDLE = len(GRID) // 2
 TAIL = 2
 """Beyond the outermost quantile the tail decays at the rate between it and the quantile this many places further
@@ -182,6 +188,43 @@ def _in_order(outputs: Float[Tensor, "m b k"]) -> Float[Tensor, "m b k"]:
     above = torch.nn.functional.softplus(outputs[..., 1:]).cumsum(-1)
     rising = torch.cat([torch.zeros_like(above[..., :1]), above], -1)
     return outputs[..., :1] + rising - rising[..., MIDDLE, None]
+
+
+def _carrying() -> Float[NDArray, "c k"]:
+    """The weights that interpolate changes of the boosted quantiles to `GRID`, linearly in normal quantiles."""
+    at, known = ([NormalDist().inv_cdf(tau) for tau in taus.tolist()] for taus in (GRID, COARSE))
+    return np.stack([np.interp(at, known, unit) for unit in np.eye(len(COARSE))])
+
+
+CARRIED = _carrying()
+
+
+class BoostedQuantiles:
+    """Boosted quantiles of `COARSE`, interpolated to those of `GRID`."""
+
+    trees_: QuantileTrees
+
+    def fit(
+        self,
+        features: Float[NDArray, "n f"],
+        z: Float[NDArray, "n"],
+        weights: Float[NDArray, "n"],
+        folds: Int[NDArray, "n"],
+        seed: int,
+        *,
+        blind: bool = False,
+    ) -> Float[NDArray, "n k"]:
+        """Fit; returns out-of-fold quantiles of the training rows. If `blind`, a row's fold does not stop its
+        trees either."""
+        from lvd.scores.quantile_trees import boosted_quantiles  # which needs numba
+
+        self.constant_ = np.quantile(z, GRID) - np.quantile(z, COARSE) @ CARRIED
+        self.trees_, crossed = boosted_quantiles(features, z, weights, folds, COARSE, seed=seed, blind=blind)
+        return crossed @ CARRIED + self.constant_
+
+    def predict(self, features: Float[NDArray, "n f"]) -> Float[NDArray, "n k"]:
+        """The quantiles of each row."""
+        return self.trees_.predict(features) @ CARRIED + self.constant_
 
 
 LEARNERS: dict[str, Any] = {"boosted": BoostedQuantiles, "network": NetworkQuantiles}

@@ -1,23 +1,17 @@
-"""Boosted trees that predict several quantiles at once: one tree structure, one value per quantile in every leaf.
-
-The quantiles of `GRID` describe the distribution of errors at a row; trees predict the fewer ones of `COARSE`.
-"""
+"""Growing boosted trees that predict several quantiles at once: one tree structure, one value per quantile in every
+leaf. Only fitting imports this file, as numba takes long to load."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-from statistics import NormalDist
+from typing import no_type_check
 
 import numpy as np
+from numba import njit
 
-from lvd._parallel import in_chunks
 from lvd._typing import Float, Int, NDArray
-from lvd._validation import InputError
+from lvd.engine.quantiles import pinball
+from lvd.models.trees import QuantileTrees
 
-GRID = np.array([0.01, 0.025, 0.05, 0.1, 0.175, 0.25, 0.375, 0.5, 0.625, 0.75, 0.825, 0.9, 0.95, 0.975, 0.99])
-COARSE = np.array([0.025, 0.1, 0.3, 0.5, 0.7, 0.9, 0.975])
-"""The boosted quantiles; their differences from the quantiles of all rows are interpolated to all of `GRID`."""
 MOST_TREES, PATIENCE, RATE = 100, 15, 0.1
 MOST_LEAVES, LEAST_SHARE = 8, 40
 """A leaf holds at least a 40th of the rows."""
@@ -28,59 +22,6 @@ MOST_TREE_ROWS = 20_000
 """Trees grow on at most this many rows, drawn at random: more hardly change a tree of few leaves."""
 OUTER = 0.2
 """Outer quantiles, below this share or above its complement, are stopped separately from the middle ones."""
-
-
-@dataclass(frozen=True, eq=False)
-class QuantileTrees:
-    """A sum of trees with a column of values per quantile; the nodes of all trees are in one list.
-
-    At a node a row goes left if its feature is at most the threshold; a leaf is its own left and right.
-    """
-
-    baseline: Float[NDArray, "k"]
-    roots: Int[NDArray, "r"]
-    features: Int[NDArray, "m"]
-    thresholds: Float[NDArray, "m"]
-    left: Int[NDArray, "m"]
-    right: Int[NDArray, "m"]
-    values: Float[NDArray, "m k"]
-
-    def _check_parameters(self) -> None:
-        """Refuse nodes at which a row would leave the trees or never reach a leaf."""
-        n_nodes, numbers = len(self.features), np.arange(len(self.features))
-        shapes = {len(part) for part in (self.thresholds, self.left, self.right, self.values)}
-        sides = np.stack([self.left, self.right]) if shapes <= {n_nodes} else np.full((2, 1), -1)
-        leaves = (sides == numbers).all(axis=0) if shapes <= {n_nodes} else np.array([False])
-        fine = shapes <= {n_nodes} and bool(
-            (leaves | ((sides > numbers) & (sides < n_nodes)).all(axis=0)).all()
-            and (self.features >= 0).all()
-            and ((self.roots >= 0) & (self.roots < n_nodes)).all()
-            and self.values.shape[1:] == self.baseline.shape
-        )
-        if not fine:
-            raise InputError(
-                "the nodes of the trees of quantiles do not belong together; save the model again"
-            )
-
-    def predict(self, X: Float[NDArray, "n p"]) -> Float[NDArray, "n k"]:
-        """The sum of the leaves that each row reaches."""
-        from lvd.scores.compiled_quantile_trees import add_leaves
-
-        rows = np.ascontiguousarray(X, dtype=np.float64)
-        if rows.shape[1] < self._n_columns:
-            raise InputError(
-                f"the trees of quantiles ask for {self._n_columns} columns, and there are {rows.shape[1]}: parts "
-                "of a model that do not belong together; fit it again"
-            )
-        result = np.tile(self.baseline, (len(rows), 1))
-        trees = self.roots, self.features, self.thresholds, self.left, self.right, self.values
-        in_chunks(lambda part: add_leaves(rows[part], trees, result[part]), len(rows), 100 * len(self.roots))
-        return result
-
-    @cached_property
-    def _n_columns(self) -> int:
-        """How many columns the nodes refer to."""
-        return int(self.features.max(initial=-1)) + 1
 
 
 def boosted_quantiles(
@@ -100,8 +41,6 @@ def boosted_quantiles(
     folds' losses decide instead, so that a row's own loss has no part in its out-of-fold quantiles. Trees grow on
     at most `MOST_TREE_ROWS` rows; all rows get out-of-fold quantiles.
     """
-    from lvd.scores.compiled_quantile_trees import grow_tree, leaf_quantiles, pinball_gradients
-
     generator, n_columns = np.random.default_rng(seed), X.shape[1]
     every, every_fold = X, folds
     if len(z) > MOST_TREE_ROWS:
@@ -144,12 +83,6 @@ def boosted_quantiles(
     return _joined(baselines.mean(axis=0), together, edges), crossed
 
 
-def pinball(z: Float[NDArray, "n"], quantiles: Float[NDArray, "*_ k"], taus: Float[NDArray, "k"]) -> NDArray:
-    """``max(tau (z - q), (tau - 1) (z - q))`` of each row and quantile."""
-    rest = z[:, None] - quantiles
-    return np.maximum(taus * rest, (taus - 1.0) * rest)
-
-
 def _losses_of_folds(
     z: Float[NDArray, "n"],
     weights: Float[NDArray, "n"],
@@ -187,36 +120,187 @@ def _joined(
     return QuantileTrees(baseline, starts, features, thresholds, left + offsets, right + offsets, values)
 
 
-def _carrying() -> Float[NDArray, "c k"]:
-    """The weights that interpolate changes of the boosted quantiles to `GRID`, linearly in normal quantiles."""
-    at, known = ([NormalDist().inv_cdf(tau) for tau in taus.tolist()] for taus in (GRID, COARSE))
-    return np.stack([np.interp(at, known, unit) for unit in np.eye(len(COARSE))])
+@no_type_check
+@njit(nogil=True, cache=True)
+def pinball_gradients(z, quantiles, taus):
+    """The negative gradient of the pinball loss in each quantile, and a column of ones."""
+    n, k = quantiles.shape
+    result = np.ones((n, k + 1))
+    for i in range(n):
+        for j in range(k):
+            below = 1.0 if z[i] < quantiles[i, j] else 0.0
+            result[i, j] = taus[j] - below
+    return result
 
 
-CARRIED = _carrying()
+@no_type_check
+@njit(nogil=True, cache=True)
+def _add_up(bins, rows, gradients, columns, sums):
+    """Add up the gradients and count the rows in each bin of each column."""
+    width = gradients.shape[1]
+    for i in rows:
+        for c in range(len(columns)):
+            cell = sums[c, bins[i, columns[c]]]
+            for j in range(width):
+                cell[j] += gradients[i, j]
 
 
-class BoostedQuantiles:
-    """Boosted quantiles of `COARSE`, interpolated to those of `GRID`."""
+@no_type_check
+@njit(nogil=True, cache=True)
+def _best_cut(sums, least):
+    """The column and bin of the best cut, and its gain, the sum over quantiles of G^2 / n; column -1 for none."""
+    n_columns, n_bins, width = sums.shape
+    total = np.zeros(width)
+    for b in range(n_bins):
+        for j in range(width):
+            total[j] += sums[0, b, j]
+    before = 0.0
+    for j in range(width - 1):
+        before += total[j] * total[j] / total[-1]
+    best, column, cut = 1e-12 * total[-1], -1, -1
+    below = np.empty(width)
+    for c in range(n_columns):
+        for j in range(width):
+            below[j] = 0.0
+        for b in range(n_bins - 1):
+            if sums[c, b, -1] == 0.0:
+                continue
+            for j in range(width):
+                below[j] += sums[c, b, j]
+            above = total[-1] - below[-1]
+            if below[-1] < least:
+                continue
+            if above < least:
+                break
+            gain = -before
+            for j in range(width - 1):
+                rest = total[j] - below[j]
+                gain += below[j] * below[j] / below[-1] + rest * rest / above
+            if gain > best:
+                best, column, cut = gain, c, b
+    return best, column, cut
 
-    trees_: QuantileTrees
 
-    def fit(
-        self,
-        features: Float[NDArray, "n f"],
-        z: Float[NDArray, "n"],
-        weights: Float[NDArray, "n"],
-        folds: Int[NDArray, "n"],
-        seed: int,
-        *,
-        blind: bool = False,
-    ) -> Float[NDArray, "n k"]:
-        """Fit; returns out-of-fold quantiles of the training rows. If `blind`, a row's fold does not stop its
-        trees either."""
-        self.constant_ = np.quantile(z, GRID) - np.quantile(z, COARSE) @ CARRIED
-        self.trees_, crossed = boosted_quantiles(features, z, weights, folds, COARSE, seed=seed, blind=blind)
-        return crossed @ CARRIED + self.constant_
+@no_type_check
+@njit(nogil=True, cache=True)
+def grow_tree(bins, order, gradients, columns, limits):
+    """A tree grown best cut first on the rows in `order`, which is permuted, and the leaf of each row.
 
-    def predict(self, features: Float[NDArray, "n f"]) -> Float[NDArray, "n k"]:
-        """The quantiles of each row."""
-        return self.trees_.predict(features) @ CARRIED + self.constant_
+    `limits`: the number of bins, the most leaves, and the fewest rows in a leaf.
+    """
+    n_bins, most_leaves, least = limits
+    width, n_nodes = gradients.shape[1], 2 * most_leaves - 1
+    features, cuts = np.zeros(n_nodes, np.int64), np.full(n_nodes, -1, np.int64)
+    left, right = np.arange(n_nodes), np.arange(n_nodes)
+    starts, ends = np.zeros(n_nodes, np.int64), np.zeros(n_nodes, np.int64)
+    gains, found = np.zeros(n_nodes), np.zeros((n_nodes, 2), np.int64)
+    sums = np.zeros((n_nodes, len(columns), n_bins, width))
+    ends[0], made = len(order), 1
+    _add_up(bins, order, gradients, columns, sums[0])
+    gains[0], found[0, 0], found[0, 1] = _best_cut(sums[0], least)
+    buffer = np.empty_like(order)
+    while made + 1 < n_nodes:
+        node, best = -1, 0.0
+        for candidate in range(made):
+            if cuts[candidate] < 0 and found[candidate, 0] >= 0 and gains[candidate] > best:
+                node, best = candidate, gains[candidate]
+        if node < 0:
+            break
+        feature, cut = columns[found[node, 0]], found[node, 1]
+        features[node], cuts[node] = feature, cut
+        left[node], right[node] = made, made + 1
+        low, n_above = starts[node], 0
+        for place in range(starts[node], ends[node]):
+            row = order[place]
+            if bins[row, feature] <= cut:
+                order[low] = row
+                low += 1
+            else:
+                buffer[n_above] = row
+                n_above += 1
+        for place in range(n_above):
+            order[low + place] = buffer[place]
+        starts[made], ends[made] = starts[node], low
+        starts[made + 1], ends[made + 1] = low, ends[node]
+        small, large = (made, made + 1) if low - starts[node] <= n_above else (made + 1, made)
+        _add_up(bins, order[starts[small] : ends[small]], gradients, columns, sums[small])
+        _subtract(sums[node], sums[small], sums[large])
+        for child in (made, made + 1):
+            gains[child], found[child, 0], found[child, 1] = _best_cut(sums[child], least)
+        made += 2
+    tree = features[:made], cuts[:made], left[:made], right[:made]
+    return tree, _leaves_of(bins, tree)
+
+
+@no_type_check
+@njit(nogil=True, cache=True)
+def _subtract(whole, one, other):
+    for c in range(whole.shape[0]):
+        for b in range(whole.shape[1]):
+            for j in range(whole.shape[2]):
+                other[c, b, j] = whole[c, b, j] - one[c, b, j]
+
+
+@no_type_check
+@njit(nogil=True, cache=True)
+def _leaves_of(bins, tree):
+    """The leaf of each row."""
+    features, cuts, left, right = tree
+    leaf = np.empty(len(bins), np.int64)
+    for i in range(len(bins)):
+        node = 0
+        while left[node] != node:
+            node = left[node] if bins[i, features[node]] <= cuts[node] else right[node]
+        leaf[i] = node
+    return leaf
+
+
+@no_type_check
+@njit(nogil=True, cache=True)
+def _smallest(values, count, rank):
+    """The value of this rank among the first `count` values, which are reordered (Hoare's selection)."""
+    low, high = 0, count - 1
+    while low < high:
+        pivot, i, j = values[(low + high) // 2], low, high
+        while i <= j:
+            while values[i] < pivot:
+                i += 1
+            while pivot < values[j]:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                i += 1
+                j -= 1
+        if rank <= j:
+            high = j
+        elif rank >= i:
+            low = i
+        else:
+            return values[rank]
+    return values[rank]
+
+
+@no_type_check
+@njit(nogil=True, cache=True)
+def leaf_quantiles(errors, rows, leaf, taus, n_nodes):
+    """The quantiles of the errors in each leaf, column by column."""
+    result = np.zeros((n_nodes, len(taus)))
+    ends = np.zeros(n_nodes, np.int64)
+    for i in rows:
+        ends[leaf[i]] += 1
+    for node in range(1, n_nodes):
+        ends[node] += ends[node - 1]
+    ordered, begin = np.empty(len(rows), np.int64), ends.copy()
+    for i in rows:
+        begin[leaf[i]] -= 1
+        ordered[begin[leaf[i]]] = i
+    own = np.empty(len(rows))
+    for node in range(n_nodes):
+        first, count = begin[node], ends[node] - begin[node]
+        if count == 0:
+            continue
+        for j in range(len(taus)):
+            for place in range(count):
+                own[place] = errors[ordered[first + place], j]
+            result[node, j] = _smallest(own, count, int(taus[j] * (count - 1) + 0.5))
+    return result

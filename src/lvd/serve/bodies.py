@@ -11,8 +11,7 @@ import pyarrow as pa
 from lvd._validation import InputError
 from lvd.serve.refusals import RefusedError, refusal_of
 from lvd.tables.column_values import check_names
-from lvd.tables.csv_text import CsvBody
-from lvd.tables.reading import read_body
+from lvd.tables.reading import CsvBody, read_body
 
 JsonRows: TypeAlias = list[dict[str, Any]]
 MIXED = "give each column values of one type, null where one is missing"

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lvd._typing import Bool, Float, Int, NDArray
-from lvd._validation import InputError, Parameter
+from lvd._validation import InputError, Parameter, check_texts
 from lvd.models.coding import looks_unique
 from lvd.models.level_coding import mean_targets
 from lvd.tables.column_values import (
@@ -25,6 +25,7 @@ from lvd.tables.column_values import (
     first_text,
     for_each_column,
     holds_levels,
+    holds_numbers,
     is_text,
     list_rows,
     parse_text,
@@ -144,7 +145,7 @@ def learn_column(
     """
     if name == "" or name.startswith("__index_level_"):
         raise InputError("looks like a row index that was saved with the table")
-    dated = are_dates(values)
+    dated = not holds_numbers(values.type) and are_dates(values)
     if holds_levels(values.type) and not dated:
         _check_levels(values, impute)
         return Column(name, "category")
@@ -362,10 +363,3 @@ def column_from_dict(entry: Any) -> Column:
         order,
         means,
     )
-
-
-def check_texts(values: Any) -> tuple[str, ...]:
-    """A JSON list of texts, as a tuple."""
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise TypeError(f"{values!r} is not a list of texts")
-    return tuple(values)

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lvd._typing import Bool, Float, Int, NDArray
-from lvd._validation import InputError, Parameter
+from lvd._validation import InputError, Parameter, is_frame
 
 Result = TypeVar("Result")
 RowNumbers: TypeAlias = Int[NDArray, "n"] | None
@@ -204,7 +204,7 @@ def as_columns(X: Any) -> pa.Table | None:
     if isinstance(X, pa.Table | pa.RecordBatch):
         return as_table(X)
     try:
-        if hasattr(X, "iloc") and hasattr(X, "columns"):
+        if is_frame(X):
             return as_table(pa.Table.from_pandas(X, preserve_index=False))
         if isinstance(X, Mapping):
             return as_table(pa.table({str(name): list(values) for name, values in X.items()}))
@@ -226,6 +226,12 @@ def is_text(arrow_type: pa.DataType) -> bool:
 def holds_levels(arrow_type: pa.DataType) -> bool:
     """Whether values of this type are texts or categories (possibly integers)."""
     return is_text(arrow_type) or pa.types.is_dictionary(arrow_type)
+
+
+def holds_numbers(arrow_type: pa.DataType) -> bool:
+    """Whether values of this type are numbers, or true and false."""
+    kinds = pa.types.is_floating, pa.types.is_integer, pa.types.is_decimal, pa.types.is_boolean
+    return any(is_kind(arrow_type) for is_kind in kinds)
 
 
 def for_each_column(

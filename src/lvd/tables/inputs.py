@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from lvd._progress import announce
 from lvd._typing import Bool, Float, Int, NDArray
-from lvd._validation import InputError, Parameter
+from lvd._validation import InputError, Parameter, check_texts
 from lvd.models.candidates import BlockFolds, folds_of_cases, number_of_folds
 from lvd.models.coding import looks_unique
 from lvd.molecules import ChempropEstimator, TrainedMPNN
@@ -27,7 +27,6 @@ from lvd.molecules.smiles import note_long, valid_smiles
 from lvd.tables.column_coding import (
     MAX_CATEGORIES,
     Column,
-    check_texts,
     example_of_formatted,
     learn_from,
     with_mean_targets,
@@ -43,13 +42,22 @@ from lvd.tables.column_values import (
     is_text,
     list_rows,
     list_texts,
+    to_numbers,
     to_texts,
 )
-from lvd.tables.dates import DateOrder, are_dates
+from lvd.tables.dates import DateOrder, are_dates, to_moments
 from lvd.tables.frame_encoder import FrameEncoder
 from lvd.tables.reading import Batches, numbered
-from lvd.tables.row_split import AT_RANDOM, KeptRows, RowSplit
-from lvd.tables.splits import Parts, split_group_indices
+from lvd.tables.splits import (
+    AT_RANDOM,
+    KeptRows,
+    Parts,
+    RowSplit,
+    random_parts,
+    split_group_indices,
+    split_time_indices,
+    usual_sizes,
+)
 from lvd.tables.table_encoder import (
     DAMAGED,
     Encoder,
@@ -194,11 +202,6 @@ class Prepared:
     """Whether the training rows also calibrate, by their out-of-fold errors."""
 
     @property
-    def X(self) -> Any:  # noqa: N802
-        """The inputs of all usable rows."""
-        return self.read(np.arange(len(self.rows)))
-
-    @property
     def training_inputs(self) -> Any:
         """The inputs to train on, with out-of-fold mean targets of levels."""
         X = self.read(self.parts[0])
@@ -294,13 +297,13 @@ def prepare_columns(
     names = [name for name in table.column_names if name not in {*targets, *drop}]
     useless = find_useless(table, [name for name in names if name not in keep])
     check_some_left(names, useless)
-    outside = {*drop, *useless} | (split.leaves_out(table) - {*targets})
+    outside = {*drop, *useless} | (_left_out_by(split, table) - {*targets})
     encoder = TableEncoder.fit(
         table, target=target, drop=sorted(outside), impute=impute, date_format=date_format
     )
     labelled = labelled_rows(table, targets)
     rows = np.flatnonzero(labelled)
-    parts = split.parts(table, rows, seed, date_format)
+    parts = split_table(split, table, rows, seed, date_format)
     crossed = joins(len(parts[0]) + len(parts[1]))
     learning = np.concatenate(parts[:2]) if crossed else parts[0]
     forget = split.column if split.kind == "time" else None
@@ -334,6 +337,45 @@ def prepare_columns(
         else None,
     )
     return prepared.joined() if crossed else prepared
+
+
+def split_table(
+    split: RowSplit, table: pa.Table, rows: Int[NDArray, "n"], seed: int, date_format: DateOrder | None = None
+) -> Parts:
+    """The indices in `rows` of the training, calibration and test parts."""
+    if split.column is None:
+        return random_parts(len(rows), seed)
+    sizes, some = usual_sizes(len(rows)), table[split.column].take(pa.array(rows))
+    if split.kind == "group":
+        return split_group_indices(group_labels(some).astype(str), seed, sizes=sizes)
+
+    def read(_: str) -> NDArray:
+        return to_moments(some, order=date_format) if are_dates(some) else to_numbers(some)
+
+    (moments,) = for_each_column([split.column], read, noun="split by column")
+    if (missing := np.isnan(moments)).any():
+        raise InputError(
+            f"split by column {split.column!r}: {count(missing, 'missing value')}; fill them in, or "
+            "remove these rows"
+        )
+    train, calib, test = split_time_indices(moments, seed, sizes=sizes)
+    early = [
+        part[moments[part] <= moments[later].min() - split.gap] if split.gap else part
+        for part, later in ((train, calib), (calib, test))
+    ]
+    if not all(map(len, early)):
+        raise InputError(
+            f"no row is left between the parts of split by column {split.column!r}, which a horizon must lie "
+            "between; give more rows, or smaller horizons"
+        )
+    return early[0], early[1], test
+
+
+def _left_out_by(split: RowSplit, table: pa.Table) -> set[str]:
+    """The column of the split, if all its values outside the training part are new."""
+    if split.column is None:
+        return set()
+    return set() if split.kind == "time" and are_dates(table[split.column]) else {split.column}
 
 
 def _read_rows(

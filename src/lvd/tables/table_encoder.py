@@ -14,12 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from lvd._typing import Bool, Float, Int, NDArray
-from lvd._validation import InputError, Parameter, check_choice
+from lvd._validation import InputError, Parameter, check_choice, check_texts
 from lvd.models.coding import NEW_LEVEL
 from lvd.store import register
 from lvd.tables.column_coding import (
     Column,
-    check_texts,
     column_from_dict,
     column_to_dict,
     encode_column,

@@ -24,6 +24,7 @@ from lvd._validation import (
     present_rows,
     row_digests,
 )
+from lvd.calibration.calibration_rows import drawn_rows
 from lvd.calibration.guarantees import GUARANTEES
 from lvd.methods.attribution import N_ORDERS
 from lvd.methods.base import PROMISES, SIDES, interval_columns
@@ -59,8 +60,7 @@ from lvd.tables.reports import (
     report_target,
     report_together,
 )
-from lvd.tables.row_split import KeptRows, RowSplit, SeenRows, row_ids
-from lvd.tables.splits import random_parts
+from lvd.tables.splits import KeptRows, RowSplit, SeenRows, random_parts, row_ids
 from lvd.tables.table_encoder import DAMAGED, EXAMPLES, TableEncoder, Unseen, check_names_free
 from lvd.tables.writing import (
     PredictReport,
@@ -184,11 +184,12 @@ class TableModel:
             if prepared.own_means:  # rows are recognised by their features if their targets are unknown
                 trained = prepared.read(train)
                 regressor.train_digests_ = np.sort(row_digests(regressor.model_.check(trained)))
-        prepared, calib, labels = prepared.calibrated_by(regressor._drawn(len(calib), labels), labels)
+        some = drawn_rows(len(calib), regressor.max_calibration_rows, regressor.seed_, labels)
+        prepared, calib, labels = prepared.calibrated_by(some, labels)
         calibrating = trained if crossed and len(calib) == len(train) else prepared.read(calib)
         if isinstance(encoder, TableEncoder) and not takes(regressor.model_, "allow_nan"):
             encoder = replace(encoder, fills=True)
-            learned, trained, calibrating = map(encoder.filled, (learned, trained, calibrating))
+            learned, trained, calibrating = _filled(encoder, learned, trained, calibrating)
         with warnings.catch_warnings(), counting_in_table(prepared.rows[calib]):
             # Duplicate rows in a table are not the caller's mistake: the report counts them.
             warnings.simplefilter("ignore", SharedRowsWarning)
@@ -791,6 +792,13 @@ class TableModel:
                 Parameter("target"), f" must be what the model was fitted to predict, {known}, got {name!r}"
             )
         return self.encoder.targets.index(name)
+
+
+def _filled(encoder: TableEncoder, *inputs: Any) -> list[Any]:
+    """The inputs with medians in place of NaN; a matrix that is given twice is filled once."""
+    distinct = {id(X): X for X in inputs}
+    found = {key: encoder.filled(X) for key, X in distinct.items()}
+    return [found[id(X)] for X in inputs]
 
 
 def _check_group_column(table: pa.Table, groups: str | None, target: str | Sequence[str]) -> None:

@@ -14,7 +14,7 @@ from lvd.calibration.monitor import MonitorReport
 from lvd.tables.column_values import list_rows
 from lvd.tables.inputs import labelled_parts
 from lvd.tables.reading import Batches, counting_in_table
-from lvd.tables.row_split import KeptRows, repeats_earlier, row_ids
+from lvd.tables.splits import KeptRows, repeats_earlier, row_ids
 from lvd.tables.table_encoder import Unseen
 from lvd.tables.table_model import TableModel
 
