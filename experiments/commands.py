@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lvd.cli import console
 from lvd.cli.console import argument, option
+
+if TYPE_CHECKING:
+    from experiments.paper.result_store import Call, ResultTable
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -26,6 +29,12 @@ app = typer.Typer(
 
 def _examples(*commands: str) -> str:
     return console.examples(*(f"python -m experiments {command}" for command in commands))
+
+
+def _results_of(command: str) -> Any:
+    return argument(
+        "RESULTS", f"The folder that the command {command} wrote, or the compact table made of it."
+    )
 
 
 Format = StrEnum("Format", ["terminal", "markdown", "latex", "csv"])
@@ -136,13 +145,13 @@ def collect_metrics(
     workers: Workers = 1,
 ) -> None:
     """Make a compact table of the metrics of every run; commands and versions go into a .json beside it."""
-    from experiments.paper.collect import collect_folder, write_csv
+    from experiments.paper.collect import METRICS, collect_folder
     from experiments.paper.result_store import read_calls
 
     _check_apart(_with_record("--out", out), *results)
     rows = [row for folder in results for row in collect_folder(folder, workers=workers)]
     calls = [call for folder in results for call in read_calls(folder)]
-    _write_compact(out, write_csv, rows, calls)
+    _write_compact(out, METRICS, rows, calls)
     console.show(f"{out}: the metrics of {len(rows)} runs and levels")
 
 
@@ -162,7 +171,7 @@ def show_groups(
     data_dir: DataDir = None,
 ) -> None:
     """Show the coverage of molecules within functional groups, from a folder of results or from counts of it."""
-    from experiments.molecules.group_counts import count_groups, group_grids, read_counts, write_counts
+    from experiments.molecules.group_counts import COUNTS, count_groups, group_grids
     from experiments.paper.formats import to_terminal
     from experiments.paper.runs import TASK_TABLES
     from lvd.data import load_dataset
@@ -171,13 +180,13 @@ def show_groups(
     if results.is_dir():
         counts = count_groups(results, lambda name: load_dataset(name, data_dir=data_dir), workers=workers)
     else:
-        counts = read_counts(results)
+        counts = COUNTS.read_file(results)
     if out is None:
         for table in TASK_TABLES:
             console.show_parts(to_terminal(group_grids(counts, protocol, table)))
     else:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_counts(counts, out)
+        COUNTS.write(counts, out)
         console.show(f"{out}: {len(counts)} counts")
 
 
@@ -352,7 +361,7 @@ def study_molecules(
     each of five folds for MADSplit; one of quantiles for CQR; a deep ensemble; and the five of lvd's default, which
     LVD goes around, and, for comparison, split conformal (split-members) and CQR (CQR-members).
     """
-    from experiments.molecules.study import STUDY_METHODS, plan_study, read_study, run_study, write_study
+    from experiments.molecules.study import STUDY_METHODS, STUDY_RESULTS, plan_study, run_study
     from experiments.paper.result_store import read_calls, recorded_call
     from experiments.paper.runs import parse_names, parse_seeds
 
@@ -367,10 +376,10 @@ def study_molecules(
     with recorded_call(out, _command("molecules", **chosen, workers=workers)) as count:
         done = run_study(runs, out, workers=workers, data_dir=data_dir, progress=console.progress)
         count(done)
-    results = read_study(out)
+    results = STUDY_RESULTS.read(out)
     _show_outcome(results, done, "dataset")
     if csv is not None:
-        _write_compact(csv, write_study, results, read_calls(out))
+        _write_compact(csv, STUDY_RESULTS, results, read_calls(out))
         console.show(str(csv))
 
 
@@ -410,29 +419,17 @@ def run_arena_contest(
 
     A method that cannot run is recorded with its reason, and tried again next time.
     """
-    from experiments.arena.contest import plan_arena, read_arena, run_arena, unpack_arena
-    from experiments.arena.contestants import CONTESTANTS
-    from experiments.arena.split import ARENA_MODELS
-    from experiments.arena.tables import ARENA_TABLES, OUTSIDE, UNSEEN_TABLES
+    from experiments.arena.contest import ARENA_RESULTS, arena_jobs, run_arena, unpack_arena
     from experiments.paper.result_store import recorded_call
-    from experiments.paper.runs import parse_levels, parse_names, parse_seeds
 
-    names = parse_names(tables, (*ARENA_TABLES, *OUTSIDE))
-    jobs = plan_arena(
-        tables=list(UNSEEN_TABLES) if names == ["unseen"] else names,
-        models=parse_names(models, ARENA_MODELS),
-        methods=parse_names(methods, CONTESTANTS),
-        seeds=parse_seeds(seeds),
-        levels=parse_levels(levels),
-        data_dir=data_dir,
-    )
+    chosen = {"tables": tables, "models": models, "methods": methods, "seeds": seeds, "levels": levels}
+    jobs = arena_jobs(**chosen, data_dir=data_dir)
     if known is not None:
         unpack_arena(known, out)
-    chosen = {"tables": tables, "models": models, "methods": methods, "seeds": seeds, "levels": levels}
     with recorded_call(out, _command("arena", **chosen, workers=workers)) as count:
         done = run_arena(jobs, out, workers=workers, data_dir=data_dir, progress=console.progress)
         count(done)
-    _show_outcome(read_arena(out), done, "table")
+    _show_outcome(ARENA_RESULTS.read(out), done, "table")
 
 
 @app.command(
@@ -443,10 +440,7 @@ def run_arena_contest(
     ),
 )
 def write_page_on_arena(
-    results: Annotated[
-        Path,
-        argument("RESULTS", "The folder that the command arena wrote, or the compact table made of it."),
-    ],
+    results: Annotated[Path, _results_of("arena")],
     *,
     out: Page,
     csv: CompactTable = None,
@@ -456,17 +450,12 @@ def write_page_on_arena(
     ] = None,
 ) -> None:
     """Write the page on the arena: which methods give the best intervals, and where LVD loses."""
-    from experiments.arena.contest import read_arena, write_arena
-    from experiments.arena.costs import read_costs
+    from experiments.arena.contest import ARENA_RESULTS
+    from experiments.arena.costs import COSTS
     from experiments.arena.page import write_arena_page
-    from experiments.paper.result_store import read_calls
 
-    _check_apart({"--out": out} | _with_record("--csv", csv), results)
-    rows, calls = read_arena(results), read_calls(results)
-    if csv is not None:
-        _write_compact(csv, write_arena, rows, calls)
-        console.show(f"{csv}: {len(rows)} results")
-    for path in write_arena_page(rows, calls, out, read_costs(costs) if costs is not None else ()):
+    found = _rows_and_calls(ARENA_RESULTS, results, out, csv)
+    for path in write_arena_page(*found, out, COSTS.read_file(costs) if costs is not None else ()):
         console.show(str(path))
 
 
@@ -501,38 +490,21 @@ def run_small_samples(
     one network or one model of boosted trees for each draw. All samples and sizes of ten draws come before the
     next ten, so that a run that is stopped is balanced.
     """
-    from experiments.arena.split import ARENA_MODELS
     from experiments.paper.result_store import read_calls, recorded_call
-    from experiments.paper.runs import parse_names, parse_seeds
-    from experiments.small.samples import SAMPLES
-    from experiments.small.study import (
-        SMALL_METHODS,
-        SMALL_SIZES,
-        count_small,
-        plan_small,
-        read_small,
-        run_small,
-        write_small,
-    )
+    from experiments.small.study import SMALL_RESULTS, count_small, run_small, small_jobs
 
     _check_apart(_with_record("--csv", csv), out)
-    todo = plan_small(
-        samples=parse_names(samples, SAMPLES),
-        models=parse_names(models, ARENA_MODELS),
-        methods=parse_names(methods, SMALL_METHODS),
-        sizes=parse_names(sizes, SMALL_SIZES),
-        draws=parse_seeds(draws),
-    )
     chosen = {"samples": samples, "models": models, "methods": methods, "sizes": sizes, "draws": draws}
+    todo = small_jobs(**chosen)
     with recorded_call(out, _command("small-samples", **chosen, jobs=jobs)) as count:
         before = count_small(out)
         run_small(todo, out, workers=jobs, minutes=minutes, progress=console.progress)
-        results = read_small(out)
+        results = SMALL_RESULTS.read(out)
         done = len(results) - before
         count(done)
     _show_outcome(results, done, "sample")
     if csv is not None:
-        _write_compact(csv, write_small, results, read_calls(out))
+        _write_compact(csv, SMALL_RESULTS, results, read_calls(out))
         console.show(str(csv))
 
 
@@ -544,27 +516,16 @@ def run_small_samples(
     ),
 )
 def write_page_on_small_samples(
-    results: Annotated[
-        Path,
-        argument(
-            "RESULTS", "The folder that the command small-samples wrote, or the compact table made of it."
-        ),
-    ],
+    results: Annotated[Path, _results_of("small-samples")],
     *,
     out: Page,
     csv: CompactTable = None,
 ) -> None:
     """Write the page on small samples: coverage on average and in the worst of five groups, and the score."""
-    from experiments.paper.result_store import read_calls
     from experiments.small.page import write_small_page
-    from experiments.small.study import read_small, write_small
+    from experiments.small.study import SMALL_RESULTS
 
-    _check_apart({"--out": out} | _with_record("--csv", csv), results)
-    rows, calls = read_small(results), read_calls(results)
-    if csv is not None:
-        _write_compact(csv, write_small, rows, calls)
-        console.show(f"{csv}: {len(rows)} results")
-    write_small_page(rows, calls, out)
+    write_small_page(*_rows_and_calls(SMALL_RESULTS, results, out, csv), out)
     console.show(str(out))
 
 
@@ -588,19 +549,17 @@ def run_contest_over_time(
 
     A sequence whose table is not there is recorded with its reason, and tried again next time.
     """
-    from experiments.over_time.contest import read_contest, run_contest
+    from experiments.over_time.contest import COURSE_RESULTS, run_contest
     from experiments.over_time.rivals import RIVALS
     from experiments.over_time.sequences import SEQUENCES
     from experiments.paper.result_store import recorded_call
-    from experiments.paper.runs import check_names, parse_names
+    from experiments.paper.runs import parse_names
 
     chosen = parse_names(sequences, SEQUENCES), parse_names(methods, RIVALS)
-    check_names(chosen[0], SEQUENCES, "sequences")
-    check_names(chosen[1], RIVALS, "methods")
     with recorded_call(out, _command("over-time", sequences=sequences, methods=methods)) as count:
         done = run_contest(*chosen, out, data_dir=data_dir, progress=console.progress)
         count(done)
-    _show_outcome(read_contest(out), done, "sequence")
+    _show_outcome(COURSE_RESULTS.read(out), done, "sequence")
 
 
 @app.command(
@@ -608,10 +567,7 @@ def run_contest_over_time(
     epilog=_examples("over-time-page RESULTS --csv results/over_time.csv --out docs/over_time.md"),
 )
 def write_page_over_time(
-    results: Annotated[
-        Path,
-        argument("RESULTS", "The folder that the command over-time wrote, or the compact table made of it."),
-    ],
+    results: Annotated[Path, _results_of("over-time")],
     *,
     out: Page,
     csv: CompactTable = None,
@@ -620,16 +576,10 @@ def write_page_over_time(
     ] = None,
 ) -> None:
     """Write the page on intervals over time."""
-    from experiments.over_time.contest import read_contest, write_contest
+    from experiments.over_time.contest import COURSE_RESULTS
     from experiments.over_time.page import write_over_time_page
-    from experiments.paper.result_store import read_calls
 
-    _check_apart({"--out": out} | _with_record("--csv", csv), results, speed)
-    rows, calls = read_contest(results), read_calls(results)
-    if csv is not None:
-        _write_compact(csv, write_contest, rows, calls)
-        console.show(f"{csv}: {len(rows)} results")
-    write_over_time_page(rows, calls, out, speed)
+    write_over_time_page(*_rows_and_calls(COURSE_RESULTS, results, out, csv, speed), out, speed)
     console.show(str(out))
 
 
@@ -655,12 +605,26 @@ def _with_record(option: str, csv: Path | None) -> dict[str, Path | None]:
     return {} if csv is None else {option: csv, f"the file beside {option}": csv.with_suffix(".json")}
 
 
-def _write_compact(csv: Path, write: Callable[[Any, Path], None], results: Any, calls: Any) -> None:
+def _rows_and_calls(
+    table: ResultTable[Any], results: Path, out: Path, csv: Path | None, *read: Path | None
+) -> tuple[list[Any], list[Call]]:
+    """The results for a page, also written as a compact table if asked for, and the calls that made them."""
+    from experiments.paper.result_store import read_calls
+
+    _check_apart({"--out": out} | _with_record("--csv", csv), results, *read)
+    rows, calls = table.read(results), read_calls(results)
+    if csv is not None:
+        _write_compact(csv, table, rows, calls)
+        console.show(f"{csv}: {len(rows)} results")
+    return rows, calls
+
+
+def _write_compact(csv: Path, table: ResultTable[Any], results: Any, calls: Any) -> None:
     """All results as one table, and how they were made beside it."""
     from experiments.paper.result_store import write_calls
 
     csv.parent.mkdir(parents=True, exist_ok=True)
-    write(results, csv)
+    table.write(results, csv)
     write_calls(calls, csv.with_suffix(".json"))
 
 

@@ -27,12 +27,14 @@ from experiments.arena.tables import (
     packaged_file,
 )
 from experiments.paper.pool import finish_jobs
-from experiments.paper.result_store import processor_name, read_result_rows, write_dataclasses
-from experiments.paper.runs import check_names, grouped
+from experiments.paper.result_store import ResultTable, processor_name
+from experiments.paper.runs import check_names, grouped, parse_levels, parse_names, parse_seeds
 from lvd._progress import Progress, silent
 from lvd._validation import check_levels, check_positive
 
 ARENA_LEVELS, OUTSIDE_LEVELS = (0.5, 0.9, 0.95), (0.9,)
+ARENA_RESULTS = ResultTable(ArenaResult, "a table of the arena", "python -m experiments arena", digits=6)
+PLACE = attrgetter("method", "level")
 
 
 @dataclass(frozen=True)
@@ -51,9 +53,7 @@ class ArenaJob:
 
     def missing(self, folder: Path) -> list[tuple[str, float]]:
         """The contestants without a result, or whose result is a failure."""
-        file = self.file(folder)
-        known = read_arena(file) if file.exists() else []
-        done = {(one.method, one.level) for one in known if not one.error}
+        done = {PLACE(one) for one in ARENA_RESULTS.known(self.file(folder)) if not one.error}
         return [place for place in product(self.methods, self.levels) if place not in done]
 
 
@@ -91,6 +91,21 @@ def plan_arena(
     ]
 
 
+def arena_jobs(
+    *, tables: str, models: str, methods: str, seeds: str, levels: str, data_dir: Path | None
+) -> list[ArenaJob]:
+    """The jobs of the words of a command line."""
+    names = parse_names(tables, (*ARENA_TABLES, *OUTSIDE))
+    return plan_arena(
+        tables=list(UNSEEN_TABLES) if names == ["unseen"] else names,
+        models=parse_names(models, ARENA_MODELS),
+        methods=parse_names(methods, CONTESTANTS),
+        seeds=parse_seeds(seeds),
+        levels=parse_levels(levels),
+        data_dir=data_dir,
+    )
+
+
 def run_arena(
     jobs: Sequence[ArenaJob],
     folder: Path,
@@ -115,12 +130,8 @@ def _do_arena_job(job: ArenaJob, *, folder: Path, data_dir: Path | None) -> None
     """Run the missing contestants, rewriting the file after each."""
     torch.set_num_threads(1)
     split = ArenaSplit(load_arena_table(job.table, data_dir), job.model, job.seed)
-    file = job.file(folder)
     for method, level in job.missing(folder):
-        result = run_contestant(split, method, level)
-        known = read_arena(file) if file.exists() else []
-        others = [one for one in known if (one.method, one.level) != (method, level)]
-        write_arena([*others, result], file)
+        ARENA_RESULTS.put([run_contestant(split, method, level)], job.file(folder), PLACE)
 
 
 def run_contestant(split: ArenaSplit, method: str, level: float) -> ArenaResult:
@@ -152,23 +163,11 @@ def run_contestant(split: ArenaSplit, method: str, level: float) -> ArenaResult:
         return ArenaResult(*split.place, level, method, error=reason, processor=processor_name())
 
 
-def read_arena(source: Path) -> list[ArenaResult]:
-    """All results of a folder, or of a compact table."""
-    return read_result_rows(
-        source, "runs", ArenaResult, what="a table of the arena", made_by="python -m experiments arena"
-    )
-
-
 def unpack_arena(table: Path, folder: Path) -> None:
     """Unpack a compact table of results into a folder to resume from; results already there are kept."""
     (folder / "runs").mkdir(parents=True, exist_ok=True)
-    for place, results in grouped(read_arena(table), attrgetter("table", "model", "seed")).items():
+    for place, results in grouped(ARENA_RESULTS.read(table), attrgetter("table", "model", "seed")).items():
         file = ArenaJob(*place, (), ()).file(folder)
-        newer = read_arena(file) if file.exists() else []
-        done = {(one.method, one.level) for one in newer}
-        write_arena([*newer, *(one for one in results if (one.method, one.level) not in done)], file)
-
-
-def write_arena(results: Sequence[ArenaResult], path: Path) -> None:
-    """Write all results as one compact table."""
-    write_dataclasses(results, path, ArenaResult, digits=6)
+        newer = ARENA_RESULTS.known(file)
+        done = set(map(PLACE, newer))
+        ARENA_RESULTS.write([*newer, *(one for one in results if PLACE(one) not in done)], file)

@@ -17,7 +17,7 @@ from experiments.paper.methods import MAIN_VARIANT
 from experiments.paper.networks import AROUND_MEMBERS, HELD_OUT_MADSPLIT, parts_of
 from experiments.paper.pool import finish_jobs
 from experiments.paper.protocols import get_protocol
-from experiments.paper.result_store import Result, path_of, read_result, read_result_rows, write_dataclasses
+from experiments.paper.result_store import Result, ResultTable, path_of, read_result
 from experiments.paper.runner import Tables, do_job, execute, load_tables, plan
 from experiments.paper.runs import BenchRun, Job, group_by_split, task_of
 from lvd import InputError, metrics
@@ -68,6 +68,13 @@ class MoleculeResult:
         pairs = [tuple(map(int, pair.split("/"))) for pair in self.groups.split()]
         place = (STUDY_SPLITS[self.split], self.dataset, self.method, self.seed, STUDY_LEVEL)
         return [GroupCount(*place, *key, n, hits) for key, (hits, n) in zip(keys, pairs, strict=True)]
+
+
+STUDY_RESULTS = ResultTable(
+    *(MoleculeResult, "a table of the study on molecules", "python -m experiments molecules"),
+    digits=6,
+    part="measures",
+)
 
 
 def plan_study(
@@ -134,7 +141,7 @@ def measure_job(job: Job, *, folder: Path, tables: Tables) -> int:
     for run in job.runs:
         file = measure_file(folder, run)
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_study([measure(read_result(path_of(folder, run)))], file)
+        STUDY_RESULTS.write([measure(read_result(path_of(folder, run)))], file)
     return len(job.runs)
 
 
@@ -181,16 +188,6 @@ def unmeasured(runs: Iterable[BenchRun], folder: Path) -> list[BenchRun]:
     return [
         run
         for run in runs
-        if not (file := measure_file(folder, run)).exists() or any(one.error for one in read_study(file))
+        if not (file := measure_file(folder, run)).exists()
+        or any(one.error for one in STUDY_RESULTS.read(file))
     ]
-
-
-def read_study(source: Path) -> list[MoleculeResult]:
-    """Read all results of a folder, or of a compact table."""
-    what, made_by = "a table of the study on molecules", "python -m experiments molecules"
-    return read_result_rows(source, "measures", MoleculeResult, what=what, made_by=made_by)
-
-
-def write_study(results: Sequence[MoleculeResult], path: Path) -> None:
-    """Write all results as one compact table."""
-    write_dataclasses(results, path, MoleculeResult, digits=6)

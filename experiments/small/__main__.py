@@ -8,17 +8,7 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from pathlib import Path
 
-from experiments.arena.split import ARENA_MODELS
-from experiments.paper.runs import parse_names, parse_seeds
-from experiments.small.samples import SAMPLES
-from experiments.small.study import (
-    SMALL_METHODS,
-    SMALL_SIZES,
-    plan_small,
-    read_small,
-    run_small,
-    write_small,
-)
+from experiments.small.study import SMALL_RESULTS, run_small, small_jobs
 
 if __name__ == "__main__":  # worker processes import this file, too
     parser = ArgumentParser(prog="python -m experiments.small")
@@ -32,15 +22,10 @@ if __name__ == "__main__":  # worker processes import this file, too
     parser.add_argument("--minutes", type=float)
     parser.add_argument("--csv", type=Path)
     given = parser.parse_args()
-    jobs = plan_small(
-        samples=parse_names(given.samples, SAMPLES),
-        models=parse_names(given.models, ARENA_MODELS),
-        methods=parse_names(given.methods, SMALL_METHODS),
-        sizes=parse_names(given.sizes, SMALL_SIZES),
-        draws=parse_seeds(given.draws),
-    )
-    run_small(jobs, given.out, workers=given.jobs, minutes=given.minutes)
-    results = read_small(given.out)
+    names = ("samples", "models", "methods", "sizes", "draws")
+    todo = small_jobs(**{name: getattr(given, name) for name in names})
+    run_small(todo, given.out, workers=given.jobs, minutes=given.minutes)
+    results = SMALL_RESULTS.read(given.out)
     print(len(results), "results,", sum(bool(one.error) for one in results), "failed")
     if given.csv is not None:
-        write_small(results, given.csv)
+        SMALL_RESULTS.write(results, given.csv)
