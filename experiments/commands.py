@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,8 +27,10 @@ app = typer.Typer(
 )
 
 
-def _examples(*commands: str) -> str:
-    return console.examples(*(f"python -m experiments {command}" for command in commands))
+def _experiment(name: str, *examples: str) -> Callable[[Callable[..., None]], object]:
+    """A command, with the options of some examples for its help."""
+    commands = (f"python -m experiments {name} {words}" for words in examples)
+    return app.command(name, epilog=console.examples(*commands))
 
 
 def _results_of(command: str) -> Any:
@@ -75,12 +77,10 @@ Rerun = Annotated[
 ]
 
 
-@app.command(
+@_experiment(
     "run",
-    epilog=_examples(
-        "run --protocol paper --workers 2 --out RESULTS",
-        "run --datasets yacht,concrete --methods LVD-NN-smooth-base,split --seeds 0:3 --out RESULTS",
-    ),
+    "--protocol paper --workers 2 --out RESULTS",
+    "--datasets yacht,concrete --methods LVD-NN-smooth-base,split --seeds 0:3 --out RESULTS",
 )
 def run_experiments(
     out: OutFolder,
@@ -137,7 +137,10 @@ def run_experiments(
     )
 
 
-@app.command("collect", epilog=_examples("collect RESULTS --out results/small_paper.csv"))
+@_experiment(
+    "collect",
+    "RESULTS --out results/small_paper.csv",
+)
 def collect_metrics(
     results: Annotated[list[Path], argument("RESULTS...", "Folders that the command run wrote.")],
     *,
@@ -155,12 +158,10 @@ def collect_metrics(
     console.show(f"{out}: the metrics of {len(rows)} runs and levels")
 
 
-@app.command(
+@_experiment(
     "groups",
-    epilog=_examples(
-        "groups RESULTS --out results/qm9_groups.csv",
-        "groups results/qm9_groups.csv",
-    ),
+    "RESULTS --out results/qm9_groups.csv",
+    "results/qm9_groups.csv",
 )
 def show_groups(
     results: ResultsPath,
@@ -190,14 +191,12 @@ def show_groups(
         console.show(f"{out}: {len(counts)} counts")
 
 
-@app.command(
+@_experiment(
     "tables",
-    epilog=_examples(
-        "tables RESULTS",
-        "tables results/small_paper.csv --compare",
-        "tables RESULTS --format latex > tables.tex",
-        "tables RESULTS --protocol paper --csv -",
-    ),
+    "RESULTS",
+    "results/small_paper.csv --compare",
+    "RESULTS --format latex > tables.tex",
+    "RESULTS --protocol paper --csv -",
 )
 def show_tables(
     results: ResultsPath,
@@ -239,12 +238,10 @@ def show_tables(
         sys.stdout.write(texts["csv" if csv else format])
 
 
-@app.command(
+@_experiment(
     "figures",
-    epilog=_examples(
-        "figures RESULTS --out figures",
-        "figures results --protocol sound --out figures",
-    ),
+    "RESULTS --out figures",
+    "results --protocol sound --out figures",
 )
 def draw_figures(
     results: ResultsPath,
@@ -272,12 +269,10 @@ def draw_figures(
         console.show(str(out / f"{name}.png"))
 
 
-@app.command(
+@_experiment(
     "compare",
-    epilog=_examples(
-        "compare results results/rerun",
-        "compare results/small_paper.csv RESULTS --protocol paper",
-    ),
+    "results results/rerun",
+    "results/small_paper.csv RESULTS --protocol paper",
 )
 def compare_runs(
     first: ResultsPath,
@@ -294,12 +289,10 @@ def compare_runs(
     console.show_parts(to_terminal([rerun_grid(pairs, protocol)]))
 
 
-@app.command(
+@_experiment(
     "page",
-    epilog=_examples(
-        "page results/small_paper.csv results/small_sound.csv --rerun results/rerun --out page.md",
-        "page --molecules results/qm8.csv results/qm9.csv --groups results/qm9_groups.csv --out page.md",
-    ),
+    "results/small_paper.csv results/small_sound.csv --rerun results/rerun --out page.md",
+    "--molecules results/qm8.csv results/qm9.csv --groups results/qm9_groups.csv --out page.md",
 )
 def write_page(
     results: Annotated[
@@ -335,12 +328,10 @@ def write_page(
     console.show(str(out))
 
 
-@app.command(
+@_experiment(
     "molecules",
-    epilog=_examples(
-        "molecules --tables qm8 --seeds 0:3 --workers 8 --out RESULTS",
-        "molecules --tables qm9 --splits scaffold --csv results/molecules.csv --out RESULTS",
-    ),
+    "--tables qm8 --seeds 0:3 --workers 8 --out RESULTS",
+    "--tables qm9 --splits scaffold --csv results/molecules.csv --out RESULTS",
 )
 def study_molecules(
     out: OutFolder,
@@ -383,12 +374,10 @@ def study_molecules(
         console.show(str(csv))
 
 
-@app.command(
+@_experiment(
     "arena",
-    epilog=_examples(
-        "arena --workers 16 --out RESULTS",
-        "arena --tables yacht,corner --methods split,ten-lines,lvd --seeds 0:2 --out RESULTS",
-    ),
+    "--workers 16 --out RESULTS",
+    "--tables yacht,corner --methods split,ten-lines,lvd --seeds 0:2 --out RESULTS",
 )
 def run_arena_contest(
     out: OutFolder,
@@ -419,11 +408,11 @@ def run_arena_contest(
 
     A method that cannot run is recorded with its reason, and tried again next time.
     """
-    from experiments.arena.contest import ARENA_RESULTS, arena_jobs, run_arena, unpack_arena
+    from experiments.arena.contest import ARENA_RESULTS, plan_arena, run_arena, unpack_arena
     from experiments.paper.result_store import recorded_call
 
     chosen = {"tables": tables, "models": models, "methods": methods, "seeds": seeds, "levels": levels}
-    jobs = arena_jobs(**chosen, data_dir=data_dir)
+    jobs = plan_arena(**chosen, data_dir=data_dir)
     if known is not None:
         unpack_arena(known, out)
     with recorded_call(out, _command("arena", **chosen, workers=workers)) as count:
@@ -432,12 +421,10 @@ def run_arena_contest(
     _show_outcome(ARENA_RESULTS.read(out), done, "table")
 
 
-@app.command(
+@_experiment(
     "arena-page",
-    epilog=_examples(
-        "arena-page RESULTS --csv results/arena.csv --out docs/arena.md",
-        "arena-page results/arena.csv --costs results/arena_costs.csv --out docs/arena.md",
-    ),
+    "RESULTS --csv results/arena.csv --out docs/arena.md",
+    "results/arena.csv --costs results/arena_costs.csv --out docs/arena.md",
 )
 def write_page_on_arena(
     results: Annotated[Path, _results_of("arena")],
@@ -459,12 +446,10 @@ def write_page_on_arena(
         console.show(str(path))
 
 
-@app.command(
+@_experiment(
     "small-samples",
-    epilog=_examples(
-        "small-samples --jobs 16 --out RESULTS",
-        "small-samples --jobs 16 --draws 0:100 --csv results/small_samples.csv --out RESULTS",
-    ),
+    "--jobs 16 --out RESULTS",
+    "--jobs 16 --draws 0:100 --csv results/small_samples.csv --out RESULTS",
 )
 def run_small_samples(
     out: OutFolder,
@@ -491,11 +476,11 @@ def run_small_samples(
     next ten, so that a run that is stopped is balanced.
     """
     from experiments.paper.result_store import read_calls, recorded_call
-    from experiments.small.study import SMALL_RESULTS, count_small, run_small, small_jobs
+    from experiments.small.study import SMALL_RESULTS, count_small, plan_small, run_small
 
     _check_apart(_with_record("--csv", csv), out)
     chosen = {"samples": samples, "models": models, "methods": methods, "sizes": sizes, "draws": draws}
-    todo = small_jobs(**chosen)
+    todo = plan_small(**chosen)
     with recorded_call(out, _command("small-samples", **chosen, jobs=jobs)) as count:
         before = count_small(out)
         run_small(todo, out, workers=jobs, minutes=minutes, progress=console.progress)
@@ -508,12 +493,10 @@ def run_small_samples(
         console.show(str(csv))
 
 
-@app.command(
+@_experiment(
     "small-samples-page",
-    epilog=_examples(
-        "small-samples-page RESULTS --csv results/small_samples.csv --out docs/small_samples.md",
-        "small-samples-page results/small_samples.csv --out docs/small_samples.md",
-    ),
+    "RESULTS --csv results/small_samples.csv --out docs/small_samples.md",
+    "results/small_samples.csv --out docs/small_samples.md",
 )
 def write_page_on_small_samples(
     results: Annotated[Path, _results_of("small-samples")],
@@ -529,12 +512,10 @@ def write_page_on_small_samples(
     console.show(str(out))
 
 
-@app.command(
+@_experiment(
     "over-time",
-    epilog=_examples(
-        "over-time --out RESULTS",
-        "over-time --sequences sml,abrupt --methods lvd-online,split-dtaci --out RESULTS",
-    ),
+    "--out RESULTS",
+    "--sequences sml,abrupt --methods lvd-online,split-dtaci --out RESULTS",
 )
 def run_contest_over_time(
     out: OutFolder,
@@ -562,9 +543,9 @@ def run_contest_over_time(
     _show_outcome(COURSE_RESULTS.read(out), done, "sequence")
 
 
-@app.command(
+@_experiment(
     "over-time-page",
-    epilog=_examples("over-time-page RESULTS --csv results/over_time.csv --out docs/over_time.md"),
+    "RESULTS --csv results/over_time.csv --out docs/over_time.md",
 )
 def write_page_over_time(
     results: Annotated[Path, _results_of("over-time")],

@@ -9,7 +9,7 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from pathlib import Path
 
-from experiments.arena.contest import ARENA_LEVELS, arena_jobs, run_arena
+from experiments.arena.contest import plan_arena, run_arena
 from experiments.paper.result_store import recorded_call
 
 if __name__ == "__main__":  # worker processes import this file, too
@@ -19,12 +19,12 @@ if __name__ == "__main__":  # worker processes import this file, too
     parser.add_argument("--models", default="all")
     parser.add_argument("--methods", default="all")
     parser.add_argument("--seeds", default="0:10")
-    parser.add_argument("--levels", default=",".join(map(str, ARENA_LEVELS)))
+    parser.add_argument("--levels", default="0.5,0.9,0.95")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--data-dir", type=Path)
     given = parser.parse_args()
     chosen = {name: getattr(given, name) for name in ("tables", "models", "methods", "seeds", "levels")}
-    jobs = arena_jobs(**chosen, data_dir=given.data_dir)
+    jobs = plan_arena(**chosen, data_dir=given.data_dir)
     words = " ".join(f"--{name} {value}" for name, value in (chosen | {"workers": given.workers}).items())
     with recorded_call(given.out, f"python -m experiments.arena {words} --out RESULTS") as count:
         done = run_arena(jobs, given.out, workers=given.workers, data_dir=given.data_dir)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -32,7 +32,7 @@ from experiments.paper.runs import check_names, grouped, parse_levels, parse_nam
 from lvd._progress import Progress, silent
 from lvd._validation import check_levels, check_positive
 
-ARENA_LEVELS, OUTSIDE_LEVELS = (0.5, 0.9, 0.95), (0.9,)
+OUTSIDE_LEVELS = (0.9,)
 ARENA_RESULTS = ResultTable(ArenaResult, "a table of the arena", "python -m experiments arena", digits=6)
 PLACE = attrgetter("method", "level")
 
@@ -59,19 +59,21 @@ class ArenaJob:
 
 def plan_arena(
     *,
-    tables: Sequence[str] = (*ARENA_TABLES, *OUTSIDE),
-    models: Sequence[str] = ARENA_MODELS,
-    methods: Sequence[str] = tuple(CONTESTANTS),
-    seeds: Iterable[int] = range(10),
-    levels: Sequence[float] = ARENA_LEVELS,
+    tables: str = "all",
+    models: str = "all",
+    methods: str = "all",
+    seeds: str = "0:10",
+    levels: str = "0.5,0.9,0.95",
     data_dir: Path | None = None,
 ) -> list[ArenaJob]:
-    """The jobs, seed by seed; raises now if a table is missing."""
-    check_names(tables, (*ARENA_TABLES, *OUTSIDE, *UNSEEN_TABLES), "tables")
-    check_names(models, ARENA_MODELS, "models")
-    check_names(methods, CONTESTANTS, "methods")
-    checked = tuple(check_levels(list(levels)).tolist())
-    for table in tables:
+    """The jobs of these names, seed by seed; raises now if a table is missing."""
+    named = list(UNSEEN_TABLES) if tables == "unseen" else parse_names(tables, (*ARENA_TABLES, *OUTSIDE))
+    check_names(named, (*ARENA_TABLES, *OUTSIDE, *UNSEEN_TABLES), "tables")
+    around, learners = parse_names(models, ARENA_MODELS), parse_names(methods, CONTESTANTS)
+    check_names(around, ARENA_MODELS, "models")
+    check_names(learners, CONTESTANTS, "methods")
+    numbers, checked = parse_seeds(seeds), tuple(check_levels(parse_levels(levels)).tolist())
+    for table in named:
         base = OUTSIDE[table][0] if table in OUTSIDE else table
         if base in MORE_TABLES:
             arena_file(base, data_dir)
@@ -82,28 +84,13 @@ def plan_arena(
             table,
             model,
             seed,
-            tuple(name for name in methods if model in CONTESTANTS[name].models),
+            tuple(name for name in learners if model in CONTESTANTS[name].models),
             OUTSIDE_LEVELS if table in OUTSIDE else checked,
         )
-        for seed in seeds
-        for model in models
-        for table in tables
+        for seed in numbers
+        for model in around
+        for table in named
     ]
-
-
-def arena_jobs(
-    *, tables: str, models: str, methods: str, seeds: str, levels: str, data_dir: Path | None
-) -> list[ArenaJob]:
-    """The jobs of the words of a command line."""
-    names = parse_names(tables, (*ARENA_TABLES, *OUTSIDE))
-    return plan_arena(
-        tables=list(UNSEEN_TABLES) if names == ["unseen"] else names,
-        models=parse_names(models, ARENA_MODELS),
-        methods=parse_names(methods, CONTESTANTS),
-        seeds=parse_seeds(seeds),
-        levels=parse_levels(levels),
-        data_dir=data_dir,
-    )
 
 
 def run_arena(

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments.arena.tables import MORE_TABLES, arena_file
-from lvd import InputError
 from lvd._typing import Float, NDArray
-from lvd.data.cells import read_file
-from lvd.data.datasets import search_folders
+from lvd.data import ENTRIES
+from lvd.data.cells import Cells, read_file
+from lvd.data.datasets import find_table, search_folders
 
 TRAINED, CALIBRATED = 0.4, 0.15
 """The shares of rows for training and then calibration; the others arrive one by one."""
@@ -41,26 +41,21 @@ def load_sequence(name: str, data_dir: Path | None = None) -> Sequence:
 
 
 def _turbine(data_dir: Path | None) -> Sequence:
-    X, y = _sequence(arena_file("turbine", data_dir), *MORE_TABLES["turbine"])
+    X, y = _sequence(read_file(arena_file("turbine", data_dir)), *MORE_TABLES["turbine"])
     return Sequence(X[::EVERY_THIRD], y[::EVERY_THIRD])
 
 
 def _sml(data_dir: Path | None) -> Sequence:
-    return _sequence(arena_file("sml", data_dir), *MORE_TABLES["sml"])
+    return _sequence(read_file(arena_file("sml", data_dir)), *MORE_TABLES["sml"])
 
 
 def _bike(data_dir: Path | None) -> Sequence:
-    files = [folder / "bike.csv.gz" for folder in search_folders(data_dir)]
-    for file in files:
-        if file.is_file():
-            return _sequence(file, "cnt", BIKE_DROPPED)
-    raise InputError(
-        f"bike was not found: {files[0]} does not exist; give the folder that holds it as data_dir"
-    )
+    cells = find_table(ENTRIES["bike"], search_folders(data_dir), download=False, progress=None)
+    return _sequence(cells, "cnt", BIKE_DROPPED)
 
 
-def _sequence(file: Path, target: str, dropped: tuple[str, ...]) -> Sequence:
-    kept = {name: texts for name, texts in read_file(file).items() if name not in dropped}
+def _sequence(cells: Cells, target: str, dropped: tuple[str, ...]) -> Sequence:
+    kept = {name: texts for name, texts in cells.items() if name not in dropped}
     columns = {name: np.array(texts, dtype=np.float64) for name, texts in kept.items()}
     y = columns.pop(target)
     return Sequence(np.column_stack(list(columns.values())), y)

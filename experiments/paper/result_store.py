@@ -92,11 +92,8 @@ def read_result(path: Path) -> Result:
 
 
 def read_error(path: Path) -> str | None:
-    """The error of a stored run, None if it succeeded, without reading its rows."""
-    import pyarrow.parquet as pq
-
-    with _explained(path):
-        return _about(pq.read_schema(path))["error"]
+    """The error of a stored run, None if it succeeded."""
+    return _read_about(path)["error"]
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -113,15 +110,16 @@ def read_all(folder: Path) -> list[Result]:
 
 
 def files_by_split(folder: Path) -> dict[tuple[str, str, int], list[Path]]:
-    """The result files of a folder grouped by split, without reading their rows."""
+    """The result files of a folder grouped by split."""
+    return grouped(files_of(folder), lambda file: _read_about(file)["run"].split)
 
-    def split_of(file: Path) -> tuple[str, str, int]:
-        import pyarrow.parquet as pq
 
-        with _explained(file):
-            return _about(pq.read_schema(file))["run"].split
+def _read_about(path: Path) -> dict[str, Any]:
+    """What is stored with a result, without reading its rows."""
+    import pyarrow.parquet as pq
 
-    return grouped(files_of(folder), split_of)
+    with _explained(path):
+        return _about(pq.read_schema(path))
 
 
 def _about(schema: pa.Schema) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean, geometric_mean, stdev
+from typing import Any
 
 from experiments.arena.measures import lowest_pooled_group
 from experiments.paper.formats import MISSING, Grid, figure_text, number_of, render_markdown
@@ -49,11 +50,10 @@ class SmallBoard:
     def coverage(self, n_rows: int, method: str, level: float) -> tuple[float, float]:
         """The mean over samples of the mean coverage, and its standard error."""
         draws = [[one.coverage for one in cell] for cell in self.of(n_rows, method, level)]
+        mean = fmean(map(fmean, draws)) if draws else math.nan
         if not draws or min(map(len, draws)) < 2:
-            return (fmean(map(fmean, draws)) if draws else math.nan), math.nan
-        return fmean(map(fmean, draws)), math.sqrt(sum(stdev(one) ** 2 / len(one) for one in draws)) / len(
-            draws
-        )
+            return mean, math.nan
+        return mean, math.sqrt(sum(stdev(one) ** 2 / len(one) for one in draws)) / len(draws)
 
     def worst_group(self, n_rows: int, method: str, level: float) -> float:
         """The mean over samples of the coverage of the worst of five groups, each pooled over the draws."""
@@ -98,17 +98,13 @@ class SmallBoard:
 
     def by_sample(self, level: float) -> Grid:
         """The coverage of each sample."""
+
+        def text(*place: Any) -> str:
+            cell = self.cells.get(place)
+            return MISSING if cell is None else _percent(fmean(one.coverage for one in cell))
+
         lines = [
-            [
-                sample,
-                METHOD_TITLES[method],
-                *(
-                    _percent(fmean(one.coverage for one in self.cells[(sample, size, method, level)]))
-                    if (sample, size, method, level) in self.cells
-                    else MISSING
-                    for size in self.sizes
-                ),
-            ]
+            [sample, METHOD_TITLES[method], *(text(sample, size, method, level) for size in self.sizes)]
             for sample in self.samples
             for method in self.methods
         ]

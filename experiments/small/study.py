@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from operator import attrgetter
@@ -20,7 +20,7 @@ from experiments.arena.rivals import ToIntervals
 from experiments.arena.split import ARENA_MODELS, SharedModel
 from experiments.paper.pool import finish_jobs
 from experiments.paper.result_store import ResultTable, processor_name
-from experiments.paper.runs import check_names, parse_names, parse_seeds
+from experiments.paper.runs import check_names, grouped, parse_names, parse_seeds
 from experiments.paper.stages import Stages
 from experiments.small.samples import GROUPS, SAMPLES, Sample
 from lvd import LVDRegressor, NetRegressor, SplitConformalRegressor, TreesRegressor, metrics
@@ -93,39 +93,26 @@ class SmallJob:
 
 def plan_small(
     *,
-    samples: Sequence[str] = tuple(SAMPLES),
-    models: Sequence[str] = ARENA_MODELS,
-    methods: Sequence[str] | None = None,
-    sizes: Sequence[str] = SMALL_SIZES,
-    draws: Iterable[int] = range(500),
+    samples: str = "all",
+    models: str = "all",
+    methods: str = "all",
+    sizes: str = "all",
+    draws: str = "0:500",
 ) -> list[SmallJob]:
-    """The jobs, all samples and sizes of the first draws before the next ones."""
-    methods = tuple(SMALL_METHODS) if methods is None else tuple(methods)
-    check_names(samples, SAMPLES, "samples")
-    check_names(models, ARENA_MODELS, "models")
-    check_names(methods, SMALL_METHODS, "methods")
-    check_names(sizes, SMALL_SIZES, "sizes")
-    blocks: dict[int, list[int]] = {}
-    for draw in draws:
-        blocks.setdefault(draw // DRAWS_TOGETHER, []).append(draw)
+    """The jobs of these names, all samples and sizes of the first draws before the next ones."""
+    generators, around = parse_names(samples, SAMPLES), parse_names(models, ARENA_MODELS)
+    learners, counts = parse_names(methods, SMALL_METHODS), parse_names(sizes, SMALL_SIZES)
+    check_names(generators, SAMPLES, "samples")
+    check_names(around, ARENA_MODELS, "models")
+    check_names(learners, SMALL_METHODS, "methods")
+    check_names(counts, SMALL_SIZES, "sizes")
     return [
-        SmallJob(sample, model, size, tuple(block), methods)
-        for block in blocks.values()
-        for model in models
-        for size in sorted(map(int, sizes), reverse=True)
-        for sample in samples
+        SmallJob(sample, model, size, tuple(block), tuple(learners))
+        for block in grouped(parse_seeds(draws), lambda draw: draw // DRAWS_TOGETHER).values()
+        for model in around
+        for size in sorted(map(int, counts), reverse=True)
+        for sample in generators
     ]
-
-
-def small_jobs(*, samples: str, models: str, methods: str, sizes: str, draws: str) -> list[SmallJob]:
-    """The jobs of the words of a command line."""
-    return plan_small(
-        samples=parse_names(samples, SAMPLES),
-        models=parse_names(models, ARENA_MODELS),
-        methods=parse_names(methods, SMALL_METHODS),
-        sizes=parse_names(sizes, SMALL_SIZES),
-        draws=parse_seeds(draws),
-    )
 
 
 def run_small(
@@ -175,17 +162,12 @@ def run_draw(sample: str, model: str, n_rows: int, draw: int, methods: Sequence[
                 intervals = intervals_of(new.X)
         except Exception as error:  # whatever fails, the other methods still run
             reason = " ".join(f"{type(error).__name__}: {error}".split())
-            results += [
-                SmallResult(*place, level, method, error=reason, processor=processor_name())
-                for level in SMALL_LEVELS
-            ]
+            results += [SmallResult(*place, level, method, error=reason) for level in SMALL_LEVELS]
             continue
         for number, level in enumerate(SMALL_LEVELS):
             found = _measured(level, given, new, intervals[..., number])
-            results.append(
-                SmallResult(*place, level, method, *found, seconds=seconds, processor=processor_name())
-            )
-    return results
+            results.append(SmallResult(*place, level, method, *found, seconds=seconds))
+    return [replace(one, processor=processor_name()) for one in results]
 
 
 def _estimator(model: str, stages: Stages, seed: int) -> SharedModel:

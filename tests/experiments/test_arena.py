@@ -189,7 +189,9 @@ class TestRowsFromOutside:
 
 
 def test_a_run_goes_on_from_a_compact_table(tmp_path):
-    jobs = contest.plan_arena(tables=["corner"], models=["trees"], methods=FAST, seeds=[0], levels=[0.9])
+    jobs = contest.plan_arena(
+        tables="corner", models="trees", methods="split,ten-lines", seeds="0", levels="0.9"
+    )
     assert contest.run_arena(jobs, tmp_path / "first") == 2
     contest.ARENA_RESULTS.write(contest.ARENA_RESULTS.read(tmp_path / "first"), tmp_path / "arena.csv")
     contest.unpack_arena(tmp_path / "arena.csv", tmp_path / "second")
@@ -290,7 +292,9 @@ def broken(split, level):
 
 
 def test_what_is_finished_is_not_done_again_and_what_failed_is(tmp_path, monkeypatch):
-    jobs = contest.plan_arena(tables=["corner"], models=["trees"], methods=FAST, seeds=[0], levels=[0.9])
+    jobs = contest.plan_arena(
+        tables="corner", models="trees", methods="split,ten-lines", seeds="0", levels="0.9"
+    )
     monkeypatch.setitem(CONTESTANTS, "ten-lines", Contestant("ten lines", broken, ""))
     assert contest.run_arena(jobs, tmp_path) == 2
     first, second = contest.ARENA_RESULTS.read(tmp_path)
@@ -319,9 +323,9 @@ def test_results_survive_the_file(tmp_path, split):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"tables": ["moon"]}, "unknown name 'moon' in tables"),
-        ({"models": ["oracle"]}, "unknown name 'oracle' in models"),
-        ({"methods": ["magic"]}, "unknown name 'magic' in methods"),
+        ({"tables": "moon"}, "unknown name 'moon' in tables"),
+        ({"models": "oracle"}, "unknown name 'oracle' in models"),
+        ({"methods": "magic"}, "unknown name 'magic' in methods"),
     ],
 )
 def test_unknown_names_are_refused(given, message):
@@ -332,7 +336,7 @@ def test_unknown_names_are_refused(given, message):
 def test_a_missing_table_is_told_before_the_work(tmp_path, monkeypatch):
     monkeypatch.setenv("LVD_CACHE", str(tmp_path))
     with pytest.raises(InputError, match="table 'airfoil' was not found"):
-        contest.plan_arena(tables=["airfoil"], data_dir=tmp_path)
+        contest.plan_arena(tables="airfoil", data_dir=tmp_path)
 
 
 def test_other_files_are_no_results(tmp_path):

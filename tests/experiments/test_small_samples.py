@@ -68,7 +68,7 @@ def test_five_groups_are_about_as_large(name):
 
 
 def test_after_the_minutes_no_draw_is_begun(tmp_path):
-    jobs = plan_small(sizes=("60",), draws=range(3), methods=("split",), models=("trees",))
+    jobs = plan_small(sizes="60", draws="0:3", methods="split", models="trees")
     run_small(jobs, tmp_path, minutes=1e-9)
     assert count_small(tmp_path) == 0
 
