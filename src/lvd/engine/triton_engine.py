@@ -46,11 +46,6 @@ LOWEST = -1e30
 """An exponent of weight 0 that, unlike -inf, can be split in two."""
 
 
-def error_growth(n_products: int) -> float:
-    """The error of a sum of this many products, in roundings of its terms."""
-    return max(1.0, 0.25 * math.sqrt(n_products))
-
-
 class Limits(NamedTuple):
     """When float32 may be used, and whether to settle what it cannot decide or else use the wider candidate."""
 
@@ -134,7 +129,8 @@ class FusedCalibration:
         self.log_mass = math.log(self.n_points) + (
             math.log(2.0) * float(finite.max()) if len(finite) else 0.0
         )
-        self.growth = TENSOR_CORE_GROWTH * error_growth(self.n_components + 2)
+        # The error of a sum of so many products, in roundings of its terms.
+        self.growth = TENSOR_CORE_GROWTH * max(1.0, 0.25 * math.sqrt(self.n_components + 2))
         shifted = (points - self.centre) * self.stretch
         norms = shifted.norm(dim=1) / self.stretch
         self.largest_norm = float(norms.max())
