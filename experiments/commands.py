@@ -352,18 +352,12 @@ def study_molecules(
     each of five folds for MADSplit; one of quantiles for CQR; a deep ensemble; and the five of lvd's default, which
     LVD goes around, and, for comparison, split conformal (split-members) and CQR (CQR-members).
     """
-    from experiments.molecules.study import STUDY_METHODS, STUDY_RESULTS, plan_study, run_study
+    from experiments.molecules.study import STUDY_RESULTS, plan_study, run_study
     from experiments.paper.result_store import read_calls, recorded_call
-    from experiments.paper.runs import parse_names, parse_seeds
 
     _check_apart(_with_record("--csv", csv), out)
-    runs = plan_study(
-        tables=parse_names(tables),
-        splits=parse_names(splits),
-        methods=parse_names(methods, STUDY_METHODS),
-        seeds=parse_seeds(seeds),
-    )
     chosen = {"tables": tables, "splits": splits, "methods": methods, "seeds": seeds}
+    runs = plan_study(**chosen)
     with recorded_call(out, _command("molecules", **chosen, workers=workers)) as count:
         done = run_study(runs, out, workers=workers, data_dir=data_dir, progress=console.progress)
         count(done)

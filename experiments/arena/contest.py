@@ -69,9 +69,8 @@ def plan_arena(
     """The jobs of these names, seed by seed; raises now if a table is missing."""
     named = list(UNSEEN_TABLES) if tables == "unseen" else parse_names(tables, (*ARENA_TABLES, *OUTSIDE))
     check_names(named, (*ARENA_TABLES, *OUTSIDE, *UNSEEN_TABLES), "tables")
-    around, learners = parse_names(models, ARENA_MODELS), parse_names(methods, CONTESTANTS)
-    check_names(around, ARENA_MODELS, "models")
-    check_names(learners, CONTESTANTS, "methods")
+    around = parse_names(models, ARENA_MODELS, "models")
+    learners = parse_names(methods, CONTESTANTS, "methods")
     numbers, checked = parse_seeds(seeds), tuple(check_levels(parse_levels(levels)).tolist())
     for table in named:
         base = OUTSIDE[table][0] if table in OUTSIDE else table

@@ -34,12 +34,9 @@ def write_quantum_page(
     """Write the page from results on QM8 and QM9, counts within functional groups and, if available, the study
     of today's methods and the answers about printed figures."""
     rows = [row for path in results for row in read_results(path) if has_tasks(row.dataset)]
-    calls = [call for path in results for call in read_calls(path)]
+    calls = [call for path in (*filter(None, [study]), *results) for call in read_calls(path)]
     counts = [] if groups is None else COUNTS.read_file(groups)
-    parts = []
-    if study is not None:
-        parts = study_parts(STUDY_RESULTS.read(study))
-        calls = [*read_calls(study), *calls]
+    parts = [] if study is None else study_parts(STUDY_RESULTS.read(study))
     found = [] if notes is None else read_notes(notes)
     answers = {} if questions is None else read_answers(questions)
     write_text(out, render_quantum_page(rows, calls, counts, found, parts=parts, answers=answers))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from experiments.paper.pool import finish_jobs
 from experiments.paper.protocols import get_protocol
 from experiments.paper.result_store import Result, ResultTable, path_of, read_result
 from experiments.paper.runner import Tables, do_job, execute, load_tables, plan
-from experiments.paper.runs import BenchRun, Job, group_by_split, task_of
+from experiments.paper.runs import BenchRun, Job, group_by_split, parse_names, parse_seeds, task_of
 from lvd import InputError, metrics
 from lvd._progress import Progress, silent
 from lvd._typing import NDArray
@@ -79,21 +80,21 @@ STUDY_RESULTS = ResultTable(
 
 def plan_study(
     *,
-    tables: Sequence[str],
-    splits: Sequence[str] = tuple(STUDY_SPLITS),
-    methods: Sequence[str] = STUDY_METHODS,
-    seeds: Iterable[int],
+    tables: str,
+    splits: str = "random,scaffold",
+    methods: str = "all",
+    seeds: str,
 ) -> list[BenchRun]:
-    """The runs of all methods, seed by seed."""
-    for split in splits:
+    """The runs of these names, seed by seed."""
+    named, kinds = parse_names(tables), parse_names(splits)
+    for split in kinds:
         check_choice(split, "splits", tuple(STUDY_SPLITS))
+    chosen: dict[str, Any] = {"methods": parse_names(methods, STUDY_METHODS), "levels": [STUDY_LEVEL]}
     return [
         run
-        for seed in seeds
-        for split in splits
-        for run in plan(
-            protocol=STUDY_SPLITS[split], datasets=tables, methods=methods, seeds=[seed], levels=[STUDY_LEVEL]
-        )
+        for seed in parse_seeds(seeds)
+        for split in kinds
+        for run in plan(protocol=STUDY_SPLITS[split], datasets=named, seeds=[seed], **chosen)
     ]
 
 

@@ -20,7 +20,7 @@ from experiments.arena.rivals import ToIntervals
 from experiments.arena.split import ARENA_MODELS, SharedModel
 from experiments.paper.pool import finish_jobs
 from experiments.paper.result_store import ResultTable, processor_name
-from experiments.paper.runs import check_names, grouped, parse_names, parse_seeds
+from experiments.paper.runs import grouped, parse_names, parse_seeds
 from experiments.paper.stages import Stages
 from experiments.small.samples import GROUPS, SAMPLES, Sample
 from lvd import LVDRegressor, NetRegressor, SplitConformalRegressor, TreesRegressor, metrics
@@ -100,12 +100,10 @@ def plan_small(
     draws: str = "0:500",
 ) -> list[SmallJob]:
     """The jobs of these names, all samples and sizes of the first draws before the next ones."""
-    generators, around = parse_names(samples, SAMPLES), parse_names(models, ARENA_MODELS)
-    learners, counts = parse_names(methods, SMALL_METHODS), parse_names(sizes, SMALL_SIZES)
-    check_names(generators, SAMPLES, "samples")
-    check_names(around, ARENA_MODELS, "models")
-    check_names(learners, SMALL_METHODS, "methods")
-    check_names(counts, SMALL_SIZES, "sizes")
+    generators = parse_names(samples, SAMPLES, "samples")
+    around = parse_names(models, ARENA_MODELS, "models")
+    learners = parse_names(methods, SMALL_METHODS, "methods")
+    counts = parse_names(sizes, SMALL_SIZES, "sizes")
     return [
         SmallJob(sample, model, size, tuple(block), tuple(learners))
         for block in grouped(parse_seeds(draws), lambda draw: draw // DRAWS_TOGETHER).values()

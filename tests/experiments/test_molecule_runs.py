@@ -131,7 +131,7 @@ def study(tmp_path_factory):
         patch.setattr(networks, "RECIPE", QUICK)
         patch.setattr(networks, "N_MEMBERS", 2)
         patch.setattr(runner, "load_dataset", lambda *_, **__: small_table(rings=True))
-        runs = plan_study(tables=["qm8(E1-CC2)"], methods=STUDY, seeds=[0])
+        runs = plan_study(tables="qm8(E1-CC2)", methods=",".join(STUDY), seeds="0")
         assert run_study(runs, folder) == 2 * len(STUDY)
         assert run_study(runs, folder) == 0
     return folder

@@ -119,7 +119,8 @@ class FusedCalibration:
         self._given = (points, scores, scales, limits)
         self.limits = limits
         self.n_points, self.n_components = points.shape
-        self.processors = _multiprocessors(points.device)
+        properties = torch.cuda.get_device_properties(points.device) if points.is_cuda else None
+        self.processors = int(properties.multi_processor_count) if properties else 1
         self.width = max(16, triton.next_power_of_2(self.n_components + 2))
         self.centre = points.mean(0)
         self.stretch = points.new_full((1,), math.sqrt(math.log2(math.e)))
@@ -359,7 +360,3 @@ def _join_answers(parts: list[Answer]) -> Answer:
 def _usual_own(like: Float[Tensor, "_ _"], n: int) -> Float[Tensor, "n 3"]:
     """The defaults of n queries: mass 1 at +inf, none at -inf, and ``1 / h^2 = 1``."""
     return like.new_tensor([1.0, 0.0, 1.0]).repeat(n, 1)
-
-
-def _multiprocessors(device: torch.device) -> int:
-    return int(torch.cuda.get_device_properties(device).multi_processor_count) if device.type == "cuda" else 1
