@@ -25,7 +25,7 @@ def fit(lvd_here, tables, name, *options, most=50):
 
 
 def test_neighbours_are_rows_of_the_table(lvd_here, tables):
-    outcome = fit(lvd_here, tables, "model")
+    outcome = fit(lvd_here, tables, "model", "--calibration", "split")
     assert outcome.code == 0, outcome.err
     assert "240 training, 50 calibration (drawn from 80) and 80 test rows" in outcome.out
     assert "400 rows," in outcome.out
@@ -52,7 +52,7 @@ def test_with_cross_validated_errors_and_groups(lvd_here, tables):
     outcome = fit(lvd_here, tables, "crossed", "--calibration", "cross", "--groups", "district")
     assert outcome.code == 0, outcome.err
     n_drawn = lvd.load(tables / "crossed").n_calib_
-    assert f"320 training rows, {n_drawn} of which also calibrate through out-of-fold" in outcome.out
+    assert f"320 training rows, {n_drawn} of which also calibrate by out-of-fold" in outcome.out
     assert 50 < n_drawn < 320
     assert lvd_here("predict", tables / "crossed", tables / "new.csv", "--out", "-").code == 0
 

@@ -24,8 +24,8 @@ def tiny(tmp_path):
 def test_the_report(homes):
     lines = homes.report.splitlines()
     assert lines[0] == f"{homes.table}: 500 rows, 4 input columns, 6 features"
-    assert lines[1] == "left out: no row, the column id"
-    assert lines[2] == "split (seed 0): 300 training, 100 calibration and 100 test rows"
+    assert lines[1] == "split (seed 0): 300 training, 100 calibration and 100 test rows"
+    assert lines[2] == "left out: no row, the column id"
     assert "price, on the 100 test rows, which no step has seen" in lines
     assert lines[3].startswith("price: ")
     assert " of the true values are inside their 90% interval, " in lines[3]
@@ -182,10 +182,10 @@ def test_cross_calibration_says_what_it_promises(lvd_here, homes, tmp_path):
     outcome = lvd_here(*given, "--force", "--calibration", "cross", "--report", page)
     assert (outcome.code, "with --calibration cross" in outcome.out) == (0, False), outcome.err
     lines = outcome.out.splitlines()
-    assert lines[2].endswith(
-        "80 training rows, which also calibrate through out-of-fold errors, and 20 test rows"
+    assert lines[1].endswith(
+        "80 training rows, which also calibrate by out-of-fold errors (cross), and 20 test rows"
     )
-    assert lines[3].startswith("promise: Calibrated on cross-validated errors of all training rows")
+    assert lines[2].startswith("promise: Calibrated on cross-validated errors of all training rows")
     assert "exact 95% band of the coverage" in lines[4]
     assert "at most twice 1 - level" in (out / "card.md").read_text()
     assert "all of them calibrate" in page.read_text()
@@ -196,3 +196,29 @@ def test_cross_calibration_says_what_it_promises(lvd_here, homes, tmp_path):
     )
     assert compared.code == 0, compared.err
     assert "near each row, measured and not proved" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "choice", "calibration"),
+    [
+        (100, (), "cross"),
+        (100, ("--calibration", "split"), "split"),
+        (100, ("--guarantee", "calibrated"), "split"),
+        (100, ("--groups", "district"), "split"),
+        (100, ("--split", "group:district"), "split"),
+        (70, (), "split"),
+    ],
+)
+def test_few_rows_calibrate_crosswise(n_rows, choice, calibration, lvd_here, homes, tmp_path):
+    table = tmp_path / "few.csv"
+    table.write_text("".join(homes.table.read_text().splitlines(keepends=True)[: n_rows + 1]))
+    given = ("fit", table, "--target", "price", "--model", "trees", "--out", tmp_path / "model", *choice)
+    outcome = lvd_here(*given, "--json")
+    assert outcome.code == 0, outcome.err
+    report = json.loads(outcome.out)
+    assert report["calibration"] == calibration
+    assert (report["n_train"] == report["n_calib"]) == (calibration == "cross")
+    card = json.loads((tmp_path / "model" / "manifest.json").read_text())["columns"]["card"]
+    assert card["settings"]["calibration"] == calibration
+    again = lvd_here("predict", tmp_path / "model", table, "--out", tmp_path / "out.csv")
+    assert again.code == 0, again.err

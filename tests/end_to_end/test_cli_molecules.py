@@ -87,8 +87,8 @@ def test_fit_counts_what_it_leaves_out_and_keeps_copies_together(files):
     lines = files.report.splitlines()
     n_rows = len(CHAINS) + len(COPIES)
     assert lines[0] == f"{files.table}: {n_rows + 3} rows, molecules of column smiles"
-    assert lines[1] == "left out: 3 rows that the model cannot read, the column name"
-    counts = [int(text) for text in re.findall(r"(\d+) (?:training|calibration|test)\b", lines[2])]
+    assert lines[2] == "left out: 3 rows that the model cannot read, the column name"
+    counts = [int(text) for text in re.findall(r"(\d+) (?:training|calibration|test)\b", lines[1])]
     assert sum(counts) == n_rows
     assert counts[2] == len(read(files.test))
     assert "note: 3 rows repeat the molecule of an earlier row; all rows of a molecule" in files.report

@@ -107,7 +107,7 @@ class TestFittedInPython:
             assert again.code == 2
             assert "80 of 80 rows have the inputs and targets of rows in use" in again.err
             assert lvd_here("predict", "updated", folder / "sold.csv", "--out", "o.csv").code == 0
-            assert lvd.load("updated").n_calib_ == 75 + 80
+            assert lvd.load("updated").n_calib_ == 300 + 80
 
     def test_a_new_level_is_unknown_on_both_roads(self, lvd_here, brought, tmp_path):
         folder, reg, new = brought

@@ -42,7 +42,7 @@ def walked(action):
 
 
 def fit(table):
-    app(["fit", table, "--target", "y", "--model", "net", "--out", model, "--force"])
+    app(["fit", table, "--target", "y", "--model", "net", "--calibration", "split", "--out", model, "--force"])
 
 
 walked(lambda: fit(small))  # imports run functions too

@@ -39,10 +39,17 @@ def test_a_network_of_chemprop_is_named():
 
 def test_over_time(rng):
     X = rng.normal(size=(80, 2))
-    reg = lvd.LVDRegressor("trees", random_state=0).fit(X, X[:, 0])
+    reg = lvd.LVDRegressor("trees", calibration="split", random_state=0).fit(X, X[:, 0])
     assert keys(lvd.OnlineIntervals(reg, level="pid"))[2:] == [
         *("chernozhukov2021", "barber2023", "gibbs2021", "angelopoulos2023")
     ]
+
+
+def test_cross_calibration_cites_the_jackknife(rng):
+    X = rng.normal(size=(80, 2))
+    reg = lvd.LVDRegressor("trees", random_state=0)
+    assert "barber2021" not in keys(reg)
+    assert "barber2021" in keys(reg.fit(X, X[:, 0]))
 
 
 def test_all_references_are_used_and_whole():

@@ -220,7 +220,9 @@ class TestRefusals:
             crossed(score=lvd.scores.ScaledResidual(("kernel",))).fit(*draw(0))
 
     def test_unknown_words(self):
-        with pytest.raises(lvd.InputError, match="calibration must be one of 'split', 'cross', got 'both'"):
+        with pytest.raises(
+            lvd.InputError, match="calibration must be one of 'auto', 'split', 'cross', got 'both'"
+        ):
             crossed(calibration="both").fit(*draw(0))
 
 
@@ -254,3 +256,79 @@ class TestTogether:
         assert intervals.shape == (9, 2, 1, 2)
         reg.update(X[:10], targets[:10], groups=groups[:10]).forget(50)
         assert reg.n_calib_ == 50
+
+
+class TestAuto:
+    """Cross calibration where rows are few and its coverage was measured, else rows set aside."""
+
+    @pytest.mark.parametrize(
+        ("n_rows", "chosen"), [(59, "split"), (60, "cross"), (499, "cross"), (500, "split")]
+    )
+    def test_depends_on_the_number_of_rows(self, n_rows, chosen):
+        assert lvd.LVDRegressor(Ridge()).chosen_calibration(n_rows) == chosen
+        for given in ("split", "cross"):
+            assert lvd.LVDRegressor(Ridge(), calibration=given).chosen_calibration(n_rows) == given
+
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            {"preset": "paper"},
+            {"conformity_score": "scaled"},
+            {"kernel_target": "y"},
+            {"bandwidth": 1.0},
+            {"kernel": KERNEL},
+            {"support": lvd.support.TrainingSupport()},
+            {"joint": "box"},
+            {"calib_size": 0.3},
+            {"calib_size": None},
+            {"prefit": True},
+            {"folds": GroupKFold(3)},
+            {"estimator": lambda X: X[:, 0]},
+            {"estimator": lvd.ChempropEstimator()},
+        ],
+        ids=lambda settings: next(iter(settings)),
+    )
+    def test_is_split_for_what_was_not_measured(self, settings):
+        given = {"estimator": Ridge().fit([[0.0]], [0.0])} | settings
+        assert lvd.LVDRegressor(**given).chosen_calibration(200) == "split"
+
+    @pytest.mark.parametrize("when_unknown", ["infinite", "widen"])
+    def test_fit(self, when_unknown):
+        X, y = draw(0, 80)
+        reg = lvd.LVDRegressor(Ridge(), when_unknown=when_unknown, random_state=0).fit(X, y)
+        asked = lvd.LVDRegressor(Ridge(), when_unknown=when_unknown, calibration="cross", random_state=0)
+        assert reg.is_crossed
+        assert reg.n_calib_ == len(y)
+        assert reg.promise == asked.promise == lvd.methods.base.PROMISES["cross"]
+        ends = [one.predict_interval(X, 0.9)[1] for one in (reg, asked.fit(X, y))]
+        np.testing.assert_array_equal(*ends)
+
+    @pytest.mark.parametrize("labels", ["groups", "weights"])
+    def test_labels_keep_their_promise(self, labels):
+        X, y = draw(0, 80)
+        given = {labels: np.repeat([1.0, 2.0], 40)}
+        reg = lvd.LVDRegressor(Ridge(), random_state=0)
+        assert not reg.fit(X, y, **given).is_crossed
+        assert reg.promise == lvd.methods.base.PROMISES["local"]
+
+    def test_rows_of_one_case_count_once(self):
+        class Pairs(lvd.NetRegressor):
+            def same_case(self, X):
+                return np.arange(len(X)) // 2
+
+        X, y = draw(0, 110)
+        net = Pairs(hidden_sizes=(4,), n_batches=5, random_state=0)
+        assert not lvd.LVDRegressor(net, random_state=0).fit(X, y).is_crossed
+
+    def test_other_rows_calibrate_when_they_are_given(self):
+        X, y = draw(0, 160)
+        reg = lvd.LVDRegressor(Ridge(), random_state=0).fit(X[:80], y[:80]).conformalize(X[80:], y[80:])
+        assert not reg.is_crossed
+        assert reg.promise == lvd.methods.base.PROMISES["local"]
+        reg.predict_interval(X[:2], guarantee="calibrated")
+
+    def test_other_guarantees_say_what_to_do(self):
+        X, y = draw(0, 80)
+        reg = lvd.LVDRegressor(Ridge(), random_state=0).fit(X, y)
+        with pytest.raises(lvd.InputError, match="calibration='split'"):
+            reg.predict_interval(X[:2], guarantee="calibrated")

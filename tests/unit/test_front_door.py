@@ -197,7 +197,7 @@ class TestAnswers:
     def test_one_embedding_for_each_row(self):
         reg = lvd.LVDRegressor((Ridge(), lambda rows: rows[:1]), random_state=0)
         with pytest.raises(
-            lvd.InputError, match=r"embedding must have one row for each row of X, got 1 for 225"
+            lvd.InputError, match=r"embedding must have one row for each row of X, got 1 for 300"
         ):
             reg.fit(X, Y)
 

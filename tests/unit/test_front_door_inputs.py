@@ -118,7 +118,9 @@ class TestWeightsOfRows:
                 seen.append(sample_weight)
                 return super().fit(X, y, sample_weight)
 
-        lvd.LVDRegressor(Watched(), random_state=0).fit(X, Y, sample_weight=np.arange(1.0, 121.0))
+        lvd.LVDRegressor(Watched(), calibration="split", random_state=0).fit(
+            X, Y, sample_weight=np.arange(1.0, 121.0)
+        )
         whole, *folds = seen
         assert len(whole) == 90
         assert len(folds) > 1

@@ -133,7 +133,9 @@ class TestFit:
         rings = [ring + "C" * n for ring in ("C1CCCCC1", "c1ccccc1", "C1CCCC1", "c1ccncc1") for n in range(8)]
         split = RowSplit("scaffold")
         ways = {"target": "y", "column": "smiles", "skip_invalid": False, "seed": 0, "split": split}
-        prepared = prepare_cells(make_table(rings), make_regressor().estimator, crossed=True, **ways)
+        prepared = prepare_cells(
+            make_table(rings), make_regressor().estimator, joins=lambda n_rows: True, **ways
+        )
         labels = prepared.together[prepared.parts[0]]
         folds = prepared.folds(split, len(set(labels)), 0).split()
         assert [len(set(labels[outside])) for _, outside in folds] == [1] * len(set(labels))

@@ -88,7 +88,7 @@ class TestCalibrationCoverage:
 class TestNotebook:
     def test_a_fitted_regressor_shows_promise_sizes_and_coverage(self, reg):
         html = reg._repr_mimebundle_()["text/html"]
-        for text in (reg.promise, "300 rows", "100 rows", "at level 0.9", "leave-one-out"):
+        for text in (reg.promise, "400 rows", "at level 0.9", "leave-one-out"):
             assert text in html
         assert "LVDRegressor" in html
 

@@ -75,7 +75,8 @@ def test_what_there_is_not_is_refused_before_training(choice, message, rows):
 def test_stages_are_announced(rows):
     stages = []
     with listening(stages.append):
-        lvd.LVDRegressor(lvd.NetRegressor(n_batches=20), random_state=0).fit(*rows)
+        net = lvd.NetRegressor(n_batches=20)
+        lvd.LVDRegressor(net, calibration="split", random_state=0).fit(*rows)
     assert stages[0] == "training the model"
     assert stages.count("errors on rows held out: fold 2 of 2") == 1
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 OF_SHAPES = {None, "distributional"}
 OF_SCALES = OF_SHAPES | {"scaled"}
 """The scores that learn the shape of errors, and how large they are."""
-CalibrationName = Literal["split", "cross"]
+CalibrationName = Literal["auto", "split", "cross"]
 PresetName = Literal["default", "paper"]
 ModelName = Literal["net", "trees", "auto"]
 DateFormat = Literal["dmy", "mdy"]
@@ -179,9 +179,11 @@ def fit(
         typer.Option(
             help="Which rows calibrate. split: a fifth of the rows, held out of training. cross: all rows but the "
             "test rows both train and calibrate, through out-of-fold errors; sharper, especially on small tables, "
-            "but coverage is then measured, not proved."
+            "but coverage is then measured, not proved. auto: cross if these are 60 to 499 rows, else split. With "
+            "--groups, another --guarantee, --split, --score, --kernel, --support or --bandwidth, with --joint, "
+            "--smiles or --preset paper, auto is split."
         ),
-    ] = "split",
+    ] = "auto",
     max_calibration_rows: Annotated[
         int | None,
         typer.Option(
@@ -499,11 +501,16 @@ def fit(
     if plan is not None and not json:
         console.show(plan.rows(table).note)
     if json:
-        errors = getattr(fitted.regressor, "choice_", None) or None
-        chosen = {"class": model_class(fitted.regressor), "held_out_errors": errors}
-        console.show_json({"model": str(out), "estimator": chosen, **asdict(found)})
+        console.show_json({"model": str(out), **_facts_of(fitted.regressor), **asdict(found)})
     else:
         show_fit(found, data, out, seed, page=report, regressor=fitted.regressor)
+
+
+def _facts_of(regressor: LVDRegressor) -> dict[str, object]:
+    """What was chosen for the table: the model, and how it is calibrated."""
+    errors = getattr(regressor, "choice_", None) or None
+    chosen = {"class": model_class(regressor), "held_out_errors": errors}
+    return {"estimator": chosen, "calibration": regressor.calibration}
 
 
 def _unread(

@@ -67,19 +67,19 @@ def show_fit(
     columns = [_column_text(name, report) for name in report.left_out]
     rows = console.left_out(report.n_skipped, report.n_unlabelled)
     console.show(f"{data}: {n_rows:,} rows, {inputs}")
-    named = f"the column{'s' * (len(columns) > 1)} {', '.join(columns)}" if columns else "no column"
-    console.show(f"left out: {rows}, {named}")
     of_more = f" (drawn from {report.n_calib + report.n_spared:,})" if report.n_spared else ""
     parts = f"{report.n_train:,} training, {report.n_calib:,} calibration{of_more}"
     if crossed:
         some = f"{report.n_calib:,} of " if report.n_spared else ""
-        parts = f"{report.n_train:,} training rows, {some}which also calibrate through out-of-fold errors,"
+        parts = f"{report.n_train:,} training rows, {some}which also calibrate by out-of-fold errors (cross),"
     console.show(
         f"split ({'' if report.split == 'random' else f'{report.split}, '}seed {seed}): {parts} and "
         f"{report.n_test:,} test rows"
     )
     if crossed:
         console.show(f"promise: {regressor.promise}")
+    named = f"the column{'s' * (len(columns) > 1)} {', '.join(columns)}" if columns else "no column"
+    console.show(f"left out: {rows}, {named}")
     for line in (*_verdict_lines(report), *together_lines(report.together, regressor.joint)):
         console.show(line)
     written = f"model written to {out}{'' if page is None else f', page to {page}'}"

@@ -187,7 +187,7 @@ def _keys_of(model: Any) -> tuple[str, ...]:
         return (*_keys_of(model.regressor), "barber2023", *_LEVELS[model.level])
     if isinstance(model, LVDRegressor):
         score = type(as_score(model.settings.conformity_score)).__name__
-        crossed = ("barber2021",) if model.calibration == "cross" else ()
+        crossed = ("barber2021",) if model.is_crossed or model.calibration == "cross" else ()
         return (*_SCORES.get(score, ()), *crossed, *_estimator_keys(model))
     if isinstance(model, IntervalRegressor):
         return (*_METHODS.get(type(model).__name__, ()), *_estimator_keys(model))

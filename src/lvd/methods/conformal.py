@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -184,7 +184,7 @@ class ConformalMethod(IntervalRegressor):
         calib_size = self._share_set_aside(first, len(targets))
         labels = self._check_labels(len(targets), groups=groups, weights=weights, max_weight=max_weight)
         row_weights = self._check_sample_weight(sample_weight, len(targets))
-        folds = self._crossed_folds(first, self.model_.same_case(inputs), labels.get("groups"), seed)
+        folds = self._crossed_folds(first, self.model_.same_case(inputs), labels, seed)
         if folds is not None:
             calib_size = None
         if labels and calib_size is None and folds is None:
@@ -249,7 +249,9 @@ class ConformalMethod(IntervalRegressor):
             "with rows it has not seen"
         )
 
-    def _crossed_folds(self, model: Any, cases: NDArray, groups: Labels, seed: int) -> Folds | None:
+    def _crossed_folds(
+        self, model: Model, cases: NDArray, labels: Mapping[str, Any], seed: int
+    ) -> Folds | None:
         """The folds of cross-validated calibration; None if it uses rows set aside."""
         return None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -72,6 +72,9 @@ MOST_COUNTED = 3.0
 CROSSED = (
     "The errors are cross-validated: these are training rows, predicted by models that have not seen them."
 )
+SMALL_TABLE = (60, 500)
+"""``calibration="auto"`` is cross calibration from the first to below the second number of rows: there split
+calibration loses more than 3% of the interval score, and cross calibration was measured to reach the level."""
 MASS_OF_AVERAGED = 4.0
 """The `mass` for averaged kernels, where fewer rows are close to each other."""
 
@@ -134,7 +137,10 @@ class LVDRegressor(ConformalMethod):
     calibration : ``"split"`` calibrates on rows unseen in training, and the guarantees hold as stated.
         ``"cross"`` trains on all rows and calibrates on the cross-validated errors of all rows, which is
         sharper, especially on small tables; `promise` says what is then proved and what is measured. For
-        estimators that lvd trains.
+        estimators that lvd trains. ``"auto"`` is ``"cross"`` for 60 to 499 rows, where a quarter of the rows
+        is a lot to lose, and ``"split"`` otherwise, or if the model is trained already or predicts its own
+        errors, `calib_size`, ``groups=`` or ``weights=`` are given, or the score, kernel or support is not the
+        default one. :attr:`is_crossed` tells which it was.
     folds : number of folds for ``calibration="cross"``: by default 5, or 10 below 1,000 rows, which takes about
         twice as long and is sharper. Or a scikit-learn
         splitter that holds each row out once, such as ``KFold(5)`` for time-ordered rows or
@@ -184,7 +190,7 @@ class LVDRegressor(ConformalMethod):
     joint: str | None = None
     kernel: Kernel | None = None
     support: SupportRule | None = None
-    calibration: str = "split"
+    calibration: str = "auto"
     folds: Any = "auto"
     max_calibration_rows: int | None = None
 
@@ -249,9 +255,26 @@ class LVDRegressor(ConformalMethod):
             )
         self._conformity_score()
 
-    def _crossed_folds(self, model: Any, cases: NDArray, groups: Labels, seed: int) -> Folds | None:
-        check_choice(self.calibration, "calibration", ("split", "cross"))
-        if self.calibration == "split":
+    def chosen_calibration(self, n_cases: int) -> str:
+        """``"split"`` or ``"cross"``: which calibration `fit` chooses for so many different cases."""
+        check_choice(self.calibration, "calibration", ("auto", "split", "cross"))
+        if self.calibration != "auto":
+            return self.calibration
+        default = PRESETS["default"]
+        as_measured = replace(self.settings, when_unknown=default.when_unknown) == default
+        as_measured &= self.joint is None and self.kernel is None and self.support is None
+        as_measured &= self.calib_size == "auto" and isinstance(self.folds, str | int)
+        if not as_measured or not SMALL_TABLE[0] <= n_cases < SMALL_TABLE[1]:
+            return "split"
+        model = self._new_model(seed=0)
+        first = model.first if isinstance(model, Candidates) else model
+        return "split" if first.prefit or first.estimates_errors else "cross"
+
+    def _crossed_folds(
+        self, model: Model, cases: NDArray, labels: Mapping[str, Any], seed: int
+    ) -> Folds | None:
+        chosen = self.chosen_calibration(len(np.unique(cases)))
+        if chosen == "split" or (labels and self.calibration == "auto"):
             return None
         if model.prefit:
             raise InputError(
@@ -263,7 +286,7 @@ class LVDRegressor(ConformalMethod):
                 Parameter("calib_size"),
                 f" must be left out with calibration='cross', which sets no rows aside, got {self.calib_size!r}",
             )
-        return folds_of_cases(cases, self.folds, seed, groups)
+        return folds_of_cases(cases, self.folds, seed, labels.get("groups"))
 
     def _held_out_folds(self, n_rows: int) -> Folds | None:
         return self.folds.split(range(n_rows)) if isinstance(self.folds, BlockFolds) else None

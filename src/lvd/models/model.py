@@ -58,6 +58,11 @@ class Model(ABC):
         return False
 
     @property
+    def estimates_errors(self) -> bool:
+        """Whether it also predicts the size of its errors, so that no other models are trained to learn it."""
+        return False
+
+    @property
     def rows_held_out(self) -> Int[NDArray, "v"]:
         """Indices, among the rows given to `fit`, of those it held out of training, if it knows of any."""
         return np.zeros(0, np.int64)

@@ -105,6 +105,11 @@ class ChempropEstimator(EvaluatingRegressor, BaseEstimator):
     device: str = "auto"
     random_state: RandomState = None
 
+    @property
+    def estimates_errors(self) -> bool:
+        """Whether the loss teaches it the size of its errors, as the default one does."""
+        return self.loss is None or isinstance(self.loss, QuantilesLoss)
+
     def check(self, X: ArrayLike) -> Molecules:
         """Convert SMILES, from a list, array or column, to graphs; an error names rows that RDKit cannot read."""
         return read_molecules(

@@ -190,6 +190,8 @@ class Prepared:
     """The SMILES texts."""
     own_means: dict[str, NDArray] = field(default_factory=dict)
     """For columns with pooled levels, the training rows' out-of-fold mean targets."""
+    crossed: bool = False
+    """Whether the training rows also calibrate, by their out-of-fold errors."""
 
     @property
     def X(self) -> Any:  # noqa: N802
@@ -229,7 +231,12 @@ class Prepared:
         train, calib, test = self.parts
         both = np.concatenate([train, calib])
         cells = None if self.cells is None else tuple(self.cells[both])
-        return replace(self, parts=(both, both, test), kept=KeptRows(self.rows[both], self.rows[test], cells))
+        return replace(
+            self,
+            crossed=True,
+            parts=(both, both, test),
+            kept=KeptRows(self.rows[both], self.rows[test], cells),
+        )
 
     def folds(self, split: RowSplit, n_folds: Any, seed: int) -> Any:
         """Folds of the joined rows: blocks in time, whole groups or scaffolds, or a number of folds for a
@@ -248,6 +255,11 @@ class Prepared:
         return PredefinedSplit(fold_of)
 
 
+def never(n_rows: int) -> bool:
+    """Keep training and calibration rows apart, however many there are."""
+    return False
+
+
 def prepare_columns(
     table: pa.Table,
     *,
@@ -258,7 +270,7 @@ def prepare_columns(
     split: RowSplit = AT_RANDOM,
     seed: int,
     fills: bool = True,
-    crossed: bool = False,
+    joins: Callable[[int], bool] = never,
     date_format: DateOrder | None = None,
 ) -> Prepared:
     """All columns but the targets and dropped ones as features, with a split, by default the paper's.
@@ -267,7 +279,7 @@ def prepare_columns(
     kinds are decided from all rows; levels, medians and first moments come from the training rows only. Missing
     numbers are NaN unless the encoder `fills` them in.
 
-    With `crossed` the training and calibration parts are merged and used for both.
+    If `joins` is true of their number, the training and calibration parts are merged and used for both.
 
     The column that defines the split is an input only as far as it can describe rows outside the training part:
     the recurring parts of a time, nothing of groups.
@@ -289,6 +301,7 @@ def prepare_columns(
     labelled = labelled_rows(table, targets)
     rows = np.flatnonzero(labelled)
     parts = split.parts(table, rows, seed, date_format)
+    crossed = joins(len(parts[0]) + len(parts[1]))
     learning = np.concatenate(parts[:2]) if crossed else parts[0]
     forget = split.column if split.kind == "time" else None
     columns = learn_from(encoder.columns, table.take(rows[learning]), forget_dates=forget)
@@ -339,12 +352,13 @@ def prepare_cells(
     skip_invalid: bool,
     split: RowSplit = AT_RANDOM,
     seed: int,
-    crossed: bool = False,
+    joins: Callable[[int], bool] = never,
 ) -> Prepared:
     """One column as molecules, read by the estimator; all rows of a molecule are in the same part.
 
     Two rows are the same molecule if their canonical SMILES are equal. With a ``"scaffold"`` split, all
-    molecules of a scaffold are in the same part. With `crossed` training and calibration rows are one part.
+    molecules of a scaffold are in the same part. If `joins` is true of the number of training and calibration
+    rows, they are one part.
     """
     if not isinstance(estimator, ChempropEstimator | TrainedMPNN):
         raise InputError(
@@ -372,7 +386,7 @@ def prepare_cells(
     noun = "groups" if together is None else "scaffolds"
     parts = split_group_indices(molecules.canonical if together is None else together, seed, noun=noun)
     check_every_part(y.reshape(len(y), -1), parts, encoder.targets)
-    _, calib, test = parts
+    train, calib, test = parts
     prepared = Prepared(
         encoder=replace(encoder, skip_invalid=False),
         read=molecules.__getitem__,
@@ -386,7 +400,7 @@ def prepare_cells(
         cells=strings,
         mixtures=tuple((rows[of_several_parts(molecules.canonical)] + 1).tolist()),
     )
-    return prepared.joined() if crossed else prepared
+    return prepared.joined() if joins(len(train) + len(calib)) else prepared
 
 
 def refuse_classes(y: Float[NDArray, "n t"], targets: Sequence[str]) -> None:

@@ -138,7 +138,13 @@ class TableModel:
         check_choice(guarantee, "guarantee", GUARANTEES)
         _check_group_column(table, groups, target)
         ways: dict[str, Any] = {"target": target, "split": row_split, "seed": seed}
-        crossed = regressor.calibration == "cross"
+        plain = (row_split.kind, groups, guarantee) == ("random", None, "local")
+
+        def joins(n_rows: int) -> bool:
+            if regressor.calibration == "auto" and not plain:
+                return False
+            return regressor.chosen_calibration(n_rows) == "cross"
+
         if column is None:
             fills = not takes(regressor, "allow_nan")
             prepared = prepare_columns(
@@ -147,7 +153,7 @@ class TableModel:
                 keep=keep,
                 impute=impute,
                 fills=fills,
-                crossed=crossed,
+                joins=joins,
                 date_format=date_format,
                 **ways,
             )
@@ -159,16 +165,16 @@ class TableModel:
             )
         else:
             estimator = regressor.estimator
-            ways |= {"column": column, "skip_invalid": skip_invalid, "crossed": crossed}
+            ways |= {"column": column, "skip_invalid": skip_invalid, "joins": joins}
             prepared = prepare_cells(table, estimator, **ways)
-        encoder = prepared.encoder
+        encoder, crossed = prepared.encoder, prepared.crossed
         check_names_free(encoder.inputs, encoder.targets, encoder.added)
         y, (train, calib, _) = prepared.y, prepared.parts
         labels = (
             None if groups is None else group_labels(cells[groups].take(pa.array(prepared.rows[calib] - 1)))
         )
         with counting_in_table(prepared.rows[train]):
-            regressor.set_params(calib_size=None)
+            regressor.set_params(calib_size=None, calibration="cross" if crossed else "split")
             folds = regressor.folds
             if crossed or row_split.n_gap:
                 regressor.set_params(folds=prepared.folds(row_split, folds, seed))
