@@ -21,10 +21,10 @@ from rich.console import Console
 
 from benchmarks.cell import with_peak_memory
 from experiments.arena.contestants import CONTESTANTS
-from experiments.arena.costs import ArenaCost, costs_grid, read_costs
+from experiments.arena.costs import COSTS, ArenaCost, costs_grid
 from experiments.arena.split import ARENA_MODELS, ArenaSplit
 from experiments.arena.tables import load_arena_table
-from experiments.paper.result_store import processor_name, write_dataclasses
+from experiments.paper.result_store import processor_name
 
 LEVEL, SMALL_TABLE = 0.9, "concrete"
 
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--csv", type=Path, required=True, help="what it has is not done again")
     options = parser.parse_args(arguments)
-    costs = read_costs(options.csv) if options.csv.exists() else []
+    costs = COSTS.known(options.csv)
     done = {(one.table, one.model, one.method) for one in costs if not one.error}
     for model in ARENA_MODELS:
         for method in options.methods:
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             place = (options.table, model, method)
             others = [one for one in costs if (one.table, one.model, one.method) != place]
             costs = [*others, alone(method, options.table, model, options.data_dir)]
-            write_dataclasses(costs, options.csv, ArenaCost, digits=4)
+            COSTS.write(costs, options.csv)
     for model in ARENA_MODELS:
         grid = costs_grid([one for one in costs if one.table == options.table], model)
         Console().print(grid.title, *(tuple(one.text for one in row) for row in grid.rows), sep="\n")

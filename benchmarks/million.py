@@ -17,7 +17,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -126,22 +126,6 @@ GROWTH, CALIBRATION = "growth", "calibration"
 ALL_ROWS = "all rows"
 
 
-@dataclass(frozen=True)
-class Environment:
-    """Where and with what; `load` is how many processes were busy before, where the system tells."""
-
-    date: str
-    machine: str
-    threads: int
-    python: str
-    numpy: str
-    sklearn: str
-    lvd: str
-    crepes: str
-    mapie: str
-    load: float
-
-
 class Found(NamedTuple):
     """What a process measured; nan for what it does not have."""
 
@@ -154,13 +138,24 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cost(Environment):
+class Cost:
     """One line of the file: of `part` "growth" a fit of `who` on so many rows; of "calibration" that of lvd by so
     many rows, of which `who` says how many are used.
 
-    `predictions` are those that `predict_seconds` took, and `effective_rows` is their median effective sample size.
+    `load` is how many processes were busy before, where the system tells, `predictions` are those that
+    `predict_seconds` took, and `effective_rows` is their median effective sample size.
     """
 
+    date: str
+    machine: str
+    threads: int
+    python: str
+    numpy: str
+    sklearn: str
+    lvd: str
+    crepes: str
+    mapie: str
+    load: float
     part: str
     who: str
     rows: int
@@ -173,14 +168,12 @@ class Cost(Environment):
     effective_rows: float
 
 
-def this_environment() -> Environment:
-    """Today, this machine, these versions."""
-    packages = map(version_of, ("numpy", "scikit-learn"))
-    others = map(version_of, ("crepes", "MAPIE"))
-    machine = date_and_machine(on_gpu=False)
+def date_to_load() -> tuple[Any, ...]:
+    """Today, this machine, these versions, and the load."""
+    machine = (*date_and_machine(on_gpu=False), torch.get_num_threads(), platform.python_version())
+    numpy, sklearn, crepes, mapie = map(version_of, ("numpy", "scikit-learn", "crepes", "MAPIE"))
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    versions = (platform.python_version(), *packages, lvd.__version__, *others)
-    return Environment(*machine, torch.get_num_threads(), *versions, load)
+    return *machine, numpy, sklearn, lvd.__version__, crepes, mapie, load
 
 
 def measure(who: str, n_rows: int) -> Found:
@@ -260,7 +253,7 @@ def run(requests: Sequence[Request], out: Path, tell: Callable[[Cost], None]) ->
     for request in requests:
         if any((one.part, one.who, one.rows, one.predictions) == request for one in costs):
             continue
-        cost = Cost(*astuple(this_environment()), *request, *request.in_a_process())
+        cost = Cost(*date_to_load(), *request, *request.in_a_process())
         costs.append(cost)
         write_dataclasses(costs, out, Cost, digits=5)
         tell(cost)

@@ -7,12 +7,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lvd.cli import console
 from lvd.cli.console import argument, option
+
+if TYPE_CHECKING:
+    from experiments.paper.result_store import Call, ResultTable
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -24,8 +27,16 @@ app = typer.Typer(
 )
 
 
-def _examples(*commands: str) -> str:
-    return console.examples(*(f"python -m experiments {command}" for command in commands))
+def _experiment(name: str, *examples: str) -> Callable[[Callable[..., None]], object]:
+    """A command, with the options of some examples for its help."""
+    commands = (f"python -m experiments {name} {words}" for words in examples)
+    return app.command(name, epilog=console.examples(*commands))
+
+
+def _results_of(command: str) -> Any:
+    return argument(
+        "RESULTS", f"The folder that the command {command} wrote, or the compact table made of it."
+    )
 
 
 Format = StrEnum("Format", ["terminal", "markdown", "latex", "csv"])
@@ -66,12 +77,10 @@ Rerun = Annotated[
 ]
 
 
-@app.command(
+@_experiment(
     "run",
-    epilog=_examples(
-        "run --protocol paper --workers 2 --out RESULTS",
-        "run --datasets yacht,concrete --methods LVD-NN-smooth-base,split --seeds 0:3 --out RESULTS",
-    ),
+    "--protocol paper --workers 2 --out RESULTS",
+    "--datasets yacht,concrete --methods LVD-NN-smooth-base,split --seeds 0:3 --out RESULTS",
 )
 def run_experiments(
     out: OutFolder,
@@ -128,7 +137,10 @@ def run_experiments(
     )
 
 
-@app.command("collect", epilog=_examples("collect RESULTS --out results/small_paper.csv"))
+@_experiment(
+    "collect",
+    "RESULTS --out results/small_paper.csv",
+)
 def collect_metrics(
     results: Annotated[list[Path], argument("RESULTS...", "Folders that the command run wrote.")],
     *,
@@ -136,22 +148,20 @@ def collect_metrics(
     workers: Workers = 1,
 ) -> None:
     """Make a compact table of the metrics of every run; commands and versions go into a .json beside it."""
-    from experiments.paper.collect import collect_folder, write_csv
+    from experiments.paper.collect import METRICS, collect_folder
     from experiments.paper.result_store import read_calls
 
     _check_apart(_with_record("--out", out), *results)
     rows = [row for folder in results for row in collect_folder(folder, workers=workers)]
     calls = [call for folder in results for call in read_calls(folder)]
-    _write_compact(out, write_csv, rows, calls)
+    _write_compact(out, METRICS, rows, calls)
     console.show(f"{out}: the metrics of {len(rows)} runs and levels")
 
 
-@app.command(
+@_experiment(
     "groups",
-    epilog=_examples(
-        "groups RESULTS --out results/qm9_groups.csv",
-        "groups results/qm9_groups.csv",
-    ),
+    "RESULTS --out results/qm9_groups.csv",
+    "results/qm9_groups.csv",
 )
 def show_groups(
     results: ResultsPath,
@@ -162,7 +172,7 @@ def show_groups(
     data_dir: DataDir = None,
 ) -> None:
     """Show the coverage of molecules within functional groups, from a folder of results or from counts of it."""
-    from experiments.molecules.group_counts import count_groups, group_grids, read_counts, write_counts
+    from experiments.molecules.group_counts import COUNTS, count_groups, group_grids
     from experiments.paper.formats import to_terminal
     from experiments.paper.runs import TASK_TABLES
     from lvd.data import load_dataset
@@ -171,24 +181,22 @@ def show_groups(
     if results.is_dir():
         counts = count_groups(results, lambda name: load_dataset(name, data_dir=data_dir), workers=workers)
     else:
-        counts = read_counts(results)
+        counts = COUNTS.read_file(results)
     if out is None:
         for table in TASK_TABLES:
             console.show_parts(to_terminal(group_grids(counts, protocol, table)))
     else:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_counts(counts, out)
+        COUNTS.write(counts, out)
         console.show(f"{out}: {len(counts)} counts")
 
 
-@app.command(
+@_experiment(
     "tables",
-    epilog=_examples(
-        "tables RESULTS",
-        "tables results/small_paper.csv --compare",
-        "tables RESULTS --format latex > tables.tex",
-        "tables RESULTS --protocol paper --csv -",
-    ),
+    "RESULTS",
+    "results/small_paper.csv --compare",
+    "RESULTS --format latex > tables.tex",
+    "RESULTS --protocol paper --csv -",
 )
 def show_tables(
     results: ResultsPath,
@@ -230,12 +238,10 @@ def show_tables(
         sys.stdout.write(texts["csv" if csv else format])
 
 
-@app.command(
+@_experiment(
     "figures",
-    epilog=_examples(
-        "figures RESULTS --out figures",
-        "figures results --protocol sound --out figures",
-    ),
+    "RESULTS --out figures",
+    "results --protocol sound --out figures",
 )
 def draw_figures(
     results: ResultsPath,
@@ -263,12 +269,10 @@ def draw_figures(
         console.show(str(out / f"{name}.png"))
 
 
-@app.command(
+@_experiment(
     "compare",
-    epilog=_examples(
-        "compare results results/rerun",
-        "compare results/small_paper.csv RESULTS --protocol paper",
-    ),
+    "results results/rerun",
+    "results/small_paper.csv RESULTS --protocol paper",
 )
 def compare_runs(
     first: ResultsPath,
@@ -285,12 +289,10 @@ def compare_runs(
     console.show_parts(to_terminal([rerun_grid(pairs, protocol)]))
 
 
-@app.command(
+@_experiment(
     "page",
-    epilog=_examples(
-        "page results/small_paper.csv results/small_sound.csv --rerun results/rerun --out page.md",
-        "page --molecules results/qm8.csv results/qm9.csv --groups results/qm9_groups.csv --out page.md",
-    ),
+    "results/small_paper.csv results/small_sound.csv --rerun results/rerun --out page.md",
+    "--molecules results/qm8.csv results/qm9.csv --groups results/qm9_groups.csv --out page.md",
 )
 def write_page(
     results: Annotated[
@@ -326,12 +328,10 @@ def write_page(
     console.show(str(out))
 
 
-@app.command(
+@_experiment(
     "molecules",
-    epilog=_examples(
-        "molecules --tables qm8 --seeds 0:3 --workers 8 --out RESULTS",
-        "molecules --tables qm9 --splits scaffold --csv results/molecules.csv --out RESULTS",
-    ),
+    "--tables qm8 --seeds 0:3 --workers 8 --out RESULTS",
+    "--tables qm9 --splits scaffold --csv results/molecules.csv --out RESULTS",
 )
 def study_molecules(
     out: OutFolder,
@@ -352,34 +352,26 @@ def study_molecules(
     each of five folds for MADSplit; one of quantiles for CQR; a deep ensemble; and the five of lvd's default, which
     LVD goes around, and, for comparison, split conformal (split-members) and CQR (CQR-members).
     """
-    from experiments.molecules.study import STUDY_METHODS, plan_study, read_study, run_study, write_study
+    from experiments.molecules.study import STUDY_RESULTS, plan_study, run_study
     from experiments.paper.result_store import read_calls, recorded_call
-    from experiments.paper.runs import parse_names, parse_seeds
 
     _check_apart(_with_record("--csv", csv), out)
-    runs = plan_study(
-        tables=parse_names(tables),
-        splits=parse_names(splits),
-        methods=parse_names(methods, STUDY_METHODS),
-        seeds=parse_seeds(seeds),
-    )
     chosen = {"tables": tables, "splits": splits, "methods": methods, "seeds": seeds}
+    runs = plan_study(**chosen)
     with recorded_call(out, _command("molecules", **chosen, workers=workers)) as count:
         done = run_study(runs, out, workers=workers, data_dir=data_dir, progress=console.progress)
         count(done)
-    results = read_study(out)
+    results = STUDY_RESULTS.read(out)
     _show_outcome(results, done, "dataset")
     if csv is not None:
-        _write_compact(csv, write_study, results, read_calls(out))
+        _write_compact(csv, STUDY_RESULTS, results, read_calls(out))
         console.show(str(csv))
 
 
-@app.command(
+@_experiment(
     "arena",
-    epilog=_examples(
-        "arena --workers 16 --out RESULTS",
-        "arena --tables yacht,corner --methods split,ten-lines,lvd --seeds 0:2 --out RESULTS",
-    ),
+    "--workers 16 --out RESULTS",
+    "--tables yacht,corner --methods split,ten-lines,lvd --seeds 0:2 --out RESULTS",
 )
 def run_arena_contest(
     out: OutFolder,
@@ -410,43 +402,26 @@ def run_arena_contest(
 
     A method that cannot run is recorded with its reason, and tried again next time.
     """
-    from experiments.arena.contest import plan_arena, read_arena, run_arena, unpack_arena
-    from experiments.arena.contestants import CONTESTANTS
-    from experiments.arena.split import ARENA_MODELS
-    from experiments.arena.tables import ARENA_TABLES, OUTSIDE, UNSEEN_TABLES
+    from experiments.arena.contest import ARENA_RESULTS, plan_arena, run_arena, unpack_arena
     from experiments.paper.result_store import recorded_call
-    from experiments.paper.runs import parse_levels, parse_names, parse_seeds
 
-    names = parse_names(tables, (*ARENA_TABLES, *OUTSIDE))
-    jobs = plan_arena(
-        tables=list(UNSEEN_TABLES) if names == ["unseen"] else names,
-        models=parse_names(models, ARENA_MODELS),
-        methods=parse_names(methods, CONTESTANTS),
-        seeds=parse_seeds(seeds),
-        levels=parse_levels(levels),
-        data_dir=data_dir,
-    )
+    chosen = {"tables": tables, "models": models, "methods": methods, "seeds": seeds, "levels": levels}
+    jobs = plan_arena(**chosen, data_dir=data_dir)
     if known is not None:
         unpack_arena(known, out)
-    chosen = {"tables": tables, "models": models, "methods": methods, "seeds": seeds, "levels": levels}
     with recorded_call(out, _command("arena", **chosen, workers=workers)) as count:
         done = run_arena(jobs, out, workers=workers, data_dir=data_dir, progress=console.progress)
         count(done)
-    _show_outcome(read_arena(out), done, "table")
+    _show_outcome(ARENA_RESULTS.read(out), done, "table")
 
 
-@app.command(
+@_experiment(
     "arena-page",
-    epilog=_examples(
-        "arena-page RESULTS --csv results/arena.csv --out docs/arena.md",
-        "arena-page results/arena.csv --costs results/arena_costs.csv --out docs/arena.md",
-    ),
+    "RESULTS --csv results/arena.csv --out docs/arena.md",
+    "results/arena.csv --costs results/arena_costs.csv --out docs/arena.md",
 )
 def write_page_on_arena(
-    results: Annotated[
-        Path,
-        argument("RESULTS", "The folder that the command arena wrote, or the compact table made of it."),
-    ],
+    results: Annotated[Path, _results_of("arena")],
     *,
     out: Page,
     csv: CompactTable = None,
@@ -456,26 +431,19 @@ def write_page_on_arena(
     ] = None,
 ) -> None:
     """Write the page on the arena: which methods give the best intervals, and where LVD loses."""
-    from experiments.arena.contest import read_arena, write_arena
-    from experiments.arena.costs import read_costs
+    from experiments.arena.contest import ARENA_RESULTS
+    from experiments.arena.costs import COSTS
     from experiments.arena.page import write_arena_page
-    from experiments.paper.result_store import read_calls
 
-    _check_apart({"--out": out} | _with_record("--csv", csv), results)
-    rows, calls = read_arena(results), read_calls(results)
-    if csv is not None:
-        _write_compact(csv, write_arena, rows, calls)
-        console.show(f"{csv}: {len(rows)} results")
-    for path in write_arena_page(rows, calls, out, read_costs(costs) if costs is not None else ()):
+    found = _rows_and_calls(ARENA_RESULTS, results, out, csv)
+    for path in write_arena_page(*found, out, COSTS.read_file(costs) if costs is not None else ()):
         console.show(str(path))
 
 
-@app.command(
+@_experiment(
     "small-samples",
-    epilog=_examples(
-        "small-samples --jobs 16 --out RESULTS",
-        "small-samples --jobs 16 --draws 0:100 --csv results/small_samples.csv --out RESULTS",
-    ),
+    "--jobs 16 --out RESULTS",
+    "--jobs 16 --draws 0:100 --csv results/small_samples.csv --out RESULTS",
 )
 def run_small_samples(
     out: OutFolder,
@@ -501,79 +469,47 @@ def run_small_samples(
     one network or one model of boosted trees for each draw. All samples and sizes of ten draws come before the
     next ten, so that a run that is stopped is balanced.
     """
-    from experiments.arena.split import ARENA_MODELS
     from experiments.paper.result_store import read_calls, recorded_call
-    from experiments.paper.runs import parse_names, parse_seeds
-    from experiments.small.samples import SAMPLES
-    from experiments.small.study import (
-        SMALL_METHODS,
-        SMALL_SIZES,
-        count_small,
-        plan_small,
-        read_small,
-        run_small,
-        write_small,
-    )
+    from experiments.small.study import SMALL_RESULTS, count_small, plan_small, run_small
 
     _check_apart(_with_record("--csv", csv), out)
-    todo = plan_small(
-        samples=parse_names(samples, SAMPLES),
-        models=parse_names(models, ARENA_MODELS),
-        methods=parse_names(methods, SMALL_METHODS),
-        sizes=parse_names(sizes, SMALL_SIZES),
-        draws=parse_seeds(draws),
-    )
     chosen = {"samples": samples, "models": models, "methods": methods, "sizes": sizes, "draws": draws}
+    todo = plan_small(**chosen)
     with recorded_call(out, _command("small-samples", **chosen, jobs=jobs)) as count:
         before = count_small(out)
         run_small(todo, out, workers=jobs, minutes=minutes, progress=console.progress)
-        results = read_small(out)
+        results = SMALL_RESULTS.read(out)
         done = len(results) - before
         count(done)
     _show_outcome(results, done, "sample")
     if csv is not None:
-        _write_compact(csv, write_small, results, read_calls(out))
+        _write_compact(csv, SMALL_RESULTS, results, read_calls(out))
         console.show(str(csv))
 
 
-@app.command(
+@_experiment(
     "small-samples-page",
-    epilog=_examples(
-        "small-samples-page RESULTS --csv results/small_samples.csv --out docs/small_samples.md",
-        "small-samples-page results/small_samples.csv --out docs/small_samples.md",
-    ),
+    "RESULTS --csv results/small_samples.csv --out docs/small_samples.md",
+    "results/small_samples.csv --out docs/small_samples.md",
 )
 def write_page_on_small_samples(
-    results: Annotated[
-        Path,
-        argument(
-            "RESULTS", "The folder that the command small-samples wrote, or the compact table made of it."
-        ),
-    ],
+    results: Annotated[Path, _results_of("small-samples")],
     *,
     out: Page,
     csv: CompactTable = None,
 ) -> None:
     """Write the page on small samples: coverage on average and in the worst of five groups, and the score."""
-    from experiments.paper.result_store import read_calls
     from experiments.small.page import write_small_page
-    from experiments.small.study import read_small, write_small
+    from experiments.small.study import SMALL_RESULTS
 
-    _check_apart({"--out": out} | _with_record("--csv", csv), results)
-    rows, calls = read_small(results), read_calls(results)
-    if csv is not None:
-        _write_compact(csv, write_small, rows, calls)
-        console.show(f"{csv}: {len(rows)} results")
-    write_small_page(rows, calls, out)
+    write_small_page(*_rows_and_calls(SMALL_RESULTS, results, out, csv), out)
     console.show(str(out))
 
 
-@app.command(
+@_experiment(
     "over-time",
-    epilog=_examples(
-        "over-time --out RESULTS",
-        "over-time --sequences sml,abrupt --methods lvd-online,split-dtaci --out RESULTS",
-    ),
+    "--out RESULTS",
+    "--sequences sml,abrupt --methods lvd-online,split-dtaci --out RESULTS",
 )
 def run_contest_over_time(
     out: OutFolder,
@@ -588,30 +524,25 @@ def run_contest_over_time(
 
     A sequence whose table is not there is recorded with its reason, and tried again next time.
     """
-    from experiments.over_time.contest import read_contest, run_contest
+    from experiments.over_time.contest import COURSE_RESULTS, run_contest
     from experiments.over_time.rivals import RIVALS
     from experiments.over_time.sequences import SEQUENCES
     from experiments.paper.result_store import recorded_call
-    from experiments.paper.runs import check_names, parse_names
+    from experiments.paper.runs import parse_names
 
     chosen = parse_names(sequences, SEQUENCES), parse_names(methods, RIVALS)
-    check_names(chosen[0], SEQUENCES, "sequences")
-    check_names(chosen[1], RIVALS, "methods")
     with recorded_call(out, _command("over-time", sequences=sequences, methods=methods)) as count:
         done = run_contest(*chosen, out, data_dir=data_dir, progress=console.progress)
         count(done)
-    _show_outcome(read_contest(out), done, "sequence")
+    _show_outcome(COURSE_RESULTS.read(out), done, "sequence")
 
 
-@app.command(
+@_experiment(
     "over-time-page",
-    epilog=_examples("over-time-page RESULTS --csv results/over_time.csv --out docs/over_time.md"),
+    "RESULTS --csv results/over_time.csv --out docs/over_time.md",
 )
 def write_page_over_time(
-    results: Annotated[
-        Path,
-        argument("RESULTS", "The folder that the command over-time wrote, or the compact table made of it."),
-    ],
+    results: Annotated[Path, _results_of("over-time")],
     *,
     out: Page,
     csv: CompactTable = None,
@@ -620,16 +551,10 @@ def write_page_over_time(
     ] = None,
 ) -> None:
     """Write the page on intervals over time."""
-    from experiments.over_time.contest import read_contest, write_contest
+    from experiments.over_time.contest import COURSE_RESULTS
     from experiments.over_time.page import write_over_time_page
-    from experiments.paper.result_store import read_calls
 
-    _check_apart({"--out": out} | _with_record("--csv", csv), results, speed)
-    rows, calls = read_contest(results), read_calls(results)
-    if csv is not None:
-        _write_compact(csv, write_contest, rows, calls)
-        console.show(f"{csv}: {len(rows)} results")
-    write_over_time_page(rows, calls, out, speed)
+    write_over_time_page(*_rows_and_calls(COURSE_RESULTS, results, out, csv, speed), out, speed)
     console.show(str(out))
 
 
@@ -655,12 +580,26 @@ def _with_record(option: str, csv: Path | None) -> dict[str, Path | None]:
     return {} if csv is None else {option: csv, f"the file beside {option}": csv.with_suffix(".json")}
 
 
-def _write_compact(csv: Path, write: Callable[[Any, Path], None], results: Any, calls: Any) -> None:
+def _rows_and_calls(
+    table: ResultTable[Any], results: Path, out: Path, csv: Path | None, *read: Path | None
+) -> tuple[list[Any], list[Call]]:
+    """The results for a page, also written as a compact table if asked for, and the calls that made them."""
+    from experiments.paper.result_store import read_calls
+
+    _check_apart({"--out": out} | _with_record("--csv", csv), results, *read)
+    rows, calls = table.read(results), read_calls(results)
+    if csv is not None:
+        _write_compact(csv, table, rows, calls)
+        console.show(f"{csv}: {len(rows)} results")
+    return rows, calls
+
+
+def _write_compact(csv: Path, table: ResultTable[Any], results: Any, calls: Any) -> None:
     """All results as one table, and how they were made beside it."""
     from experiments.paper.result_store import write_calls
 
     csv.parent.mkdir(parents=True, exist_ok=True)
-    write(results, csv)
+    table.write(results, csv)
     write_calls(calls, csv.with_suffix(".json"))
 
 

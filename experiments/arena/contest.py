@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -27,12 +27,14 @@ from experiments.arena.tables import (
     packaged_file,
 )
 from experiments.paper.pool import finish_jobs
-from experiments.paper.result_store import processor_name, read_result_rows, write_dataclasses
-from experiments.paper.runs import check_names, grouped
+from experiments.paper.result_store import ResultTable, processor_name
+from experiments.paper.runs import check_names, grouped, parse_levels, parse_names, parse_seeds
 from lvd._progress import Progress, silent
 from lvd._validation import check_levels, check_positive
 
-ARENA_LEVELS, OUTSIDE_LEVELS = (0.5, 0.9, 0.95), (0.9,)
+OUTSIDE_LEVELS = (0.9,)
+ARENA_RESULTS = ResultTable(ArenaResult, "a table of the arena", "python -m experiments arena", digits=6)
+PLACE = attrgetter("method", "level")
 
 
 @dataclass(frozen=True)
@@ -51,27 +53,26 @@ class ArenaJob:
 
     def missing(self, folder: Path) -> list[tuple[str, float]]:
         """The contestants without a result, or whose result is a failure."""
-        file = self.file(folder)
-        known = read_arena(file) if file.exists() else []
-        done = {(one.method, one.level) for one in known if not one.error}
+        done = {PLACE(one) for one in ARENA_RESULTS.known(self.file(folder)) if not one.error}
         return [place for place in product(self.methods, self.levels) if place not in done]
 
 
 def plan_arena(
     *,
-    tables: Sequence[str] = (*ARENA_TABLES, *OUTSIDE),
-    models: Sequence[str] = ARENA_MODELS,
-    methods: Sequence[str] = tuple(CONTESTANTS),
-    seeds: Iterable[int] = range(10),
-    levels: Sequence[float] = ARENA_LEVELS,
+    tables: str = "all",
+    models: str = "all",
+    methods: str = "all",
+    seeds: str = "0:10",
+    levels: str = "0.5,0.9,0.95",
     data_dir: Path | None = None,
 ) -> list[ArenaJob]:
-    """The jobs, seed by seed; raises now if a table is missing."""
-    check_names(tables, (*ARENA_TABLES, *OUTSIDE, *UNSEEN_TABLES), "tables")
-    check_names(models, ARENA_MODELS, "models")
-    check_names(methods, CONTESTANTS, "methods")
-    checked = tuple(check_levels(list(levels)).tolist())
-    for table in tables:
+    """The jobs of these names, seed by seed; raises now if a table is missing."""
+    named = list(UNSEEN_TABLES) if tables == "unseen" else parse_names(tables, (*ARENA_TABLES, *OUTSIDE))
+    check_names(named, (*ARENA_TABLES, *OUTSIDE, *UNSEEN_TABLES), "tables")
+    around = parse_names(models, ARENA_MODELS, "models")
+    learners = parse_names(methods, CONTESTANTS, "methods")
+    numbers, checked = parse_seeds(seeds), tuple(check_levels(parse_levels(levels)).tolist())
+    for table in named:
         base = OUTSIDE[table][0] if table in OUTSIDE else table
         if base in MORE_TABLES:
             arena_file(base, data_dir)
@@ -82,12 +83,12 @@ def plan_arena(
             table,
             model,
             seed,
-            tuple(name for name in methods if model in CONTESTANTS[name].models),
+            tuple(name for name in learners if model in CONTESTANTS[name].models),
             OUTSIDE_LEVELS if table in OUTSIDE else checked,
         )
-        for seed in seeds
-        for model in models
-        for table in tables
+        for seed in numbers
+        for model in around
+        for table in named
     ]
 
 
@@ -115,12 +116,8 @@ def _do_arena_job(job: ArenaJob, *, folder: Path, data_dir: Path | None) -> None
     """Run the missing contestants, rewriting the file after each."""
     torch.set_num_threads(1)
     split = ArenaSplit(load_arena_table(job.table, data_dir), job.model, job.seed)
-    file = job.file(folder)
     for method, level in job.missing(folder):
-        result = run_contestant(split, method, level)
-        known = read_arena(file) if file.exists() else []
-        others = [one for one in known if (one.method, one.level) != (method, level)]
-        write_arena([*others, result], file)
+        ARENA_RESULTS.put([run_contestant(split, method, level)], job.file(folder), PLACE)
 
 
 def run_contestant(split: ArenaSplit, method: str, level: float) -> ArenaResult:
@@ -152,23 +149,11 @@ def run_contestant(split: ArenaSplit, method: str, level: float) -> ArenaResult:
         return ArenaResult(*split.place, level, method, error=reason, processor=processor_name())
 
 
-def read_arena(source: Path) -> list[ArenaResult]:
-    """All results of a folder, or of a compact table."""
-    return read_result_rows(
-        source, "runs", ArenaResult, what="a table of the arena", made_by="python -m experiments arena"
-    )
-
-
 def unpack_arena(table: Path, folder: Path) -> None:
     """Unpack a compact table of results into a folder to resume from; results already there are kept."""
     (folder / "runs").mkdir(parents=True, exist_ok=True)
-    for place, results in grouped(read_arena(table), attrgetter("table", "model", "seed")).items():
+    for place, results in grouped(ARENA_RESULTS.read(table), attrgetter("table", "model", "seed")).items():
         file = ArenaJob(*place, (), ()).file(folder)
-        newer = read_arena(file) if file.exists() else []
-        done = {(one.method, one.level) for one in newer}
-        write_arena([*newer, *(one for one in results if (one.method, one.level) not in done)], file)
-
-
-def write_arena(results: Sequence[ArenaResult], path: Path) -> None:
-    """Write all results as one compact table."""
-    write_dataclasses(results, path, ArenaResult, digits=6)
+        newer = ARENA_RESULTS.known(file)
+        done = set(map(PLACE, newer))
+        ARENA_RESULTS.write([*newer, *(one for one in results if PLACE(one) not in done)], file)

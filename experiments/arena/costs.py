@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from experiments.arena.contestants import CONTESTANTS
 from experiments.paper.formats import Grid, figure_text
-from experiments.paper.result_store import read_dataclasses
+from experiments.paper.result_store import ResultTable
 
 
 @dataclass(frozen=True)
@@ -31,11 +30,7 @@ class ArenaCost:
     processor: str = ""
 
 
-def read_costs(path: Path) -> list[ArenaCost]:
-    """Read the costs from a file written by the benchmark."""
-    return read_dataclasses(
-        path, ArenaCost, what="a table of the arena's costs", made_by="python -m benchmarks.arena"
-    )
+COSTS = ResultTable(ArenaCost, "a table of the arena's costs", "python -m benchmarks.arena", digits=4)
 
 
 def costs_grid(costs: Sequence[ArenaCost], model: str) -> Grid:

@@ -19,28 +19,23 @@ def crossed_ten_lines(split: ArenaSplit, level: float) -> ToIntervals:
     X, y = split.rows_but_test
     folds = list(held_out_folds(len(y), split.seed))
     models = [split.estimator.fit(X[inside], y[inside, None]) for inside, _ in folds]
-    y_pred = np.empty(len(y))
-    for model, (_, outside) in zip(models, folds, strict=True):
-        y_pred[outside] = model.evaluate(X[outside]).y_pred[:, 0]
+    y_pred, fold_of = np.empty(len(y)), np.empty(len(y), np.int64)
+    for fold, (_, outside) in enumerate(folds):
+        y_pred[outside], fold_of[outside] = models[fold].evaluate(X[outside]).y_pred[:, 0], fold
     errors, rows = np.abs(y - y_pred), np.column_stack([X, y_pred])
     least = 0.1 * float(np.median(errors))
     scales = split.stages.once(
         "crossed scales", lambda: [boosted_errors(rows[inside], errors[inside]) for inside, _ in folds]
     )
-    scores, fold_of = np.empty(len(y)), np.empty(len(y), np.int64)
-    for place, (_, outside) in enumerate(folds):
-        scores[outside] = errors[outside] / np.maximum(scales[place].predict(rows[outside]), least)
-        fold_of[outside] = place
+    scores = np.empty(len(y))
+    for scale, (_, outside) in zip(scales, folds, strict=True):
+        scores[outside] = errors[outside] / np.maximum(scale.predict(rows[outside]), least)
 
     def intervals(X_new: Float[NDArray, "n p"]) -> Float[NDArray, "n 2"]:
         means = np.stack([model.evaluate(X_new).y_pred[:, 0] for model in models])
-        units = np.stack(
-            [
-                np.maximum(scale.predict(np.column_stack([X_new, mean])), least)
-                for scale, mean in zip(scales, means, strict=True)
-            ]
-        )
-        return plus_ends(means, units, scores, fold_of, level)
+        inputs = [np.column_stack([X_new, mean]) for mean in means]
+        units = np.stack([scale.predict(rows) for scale, rows in zip(scales, inputs, strict=True)])
+        return plus_ends(means, np.maximum(units, least), scores, fold_of, level)
 
     return intervals
 

@@ -67,9 +67,8 @@ class ScoreDistribution:
             generator = torch.Generator().manual_seed(self.seed)
             with torch.no_grad():
                 outputs = torch.stack([_forward(self.network, block, generator) for _ in range(PASSES)])
-            mixtures.append(
-                _split_outputs(outputs.double())
-            )  # in float32 F would reach 1 well before its end
+            # In float32 F would reach 1 well before its end.
+            mixtures.append(_split_outputs(outputs.double()))
         return mixtures
 
 

@@ -130,8 +130,8 @@ def measure_outside(
     )
 
 
-def lowest_pooled_group(results: Sequence[ArenaResult]) -> float:
-    """The lowest coverage among the fifths, each pooled over these results."""
+def lowest_pooled_group(results: Sequence[Any]) -> float:
+    """The lowest coverage among the `groups`, each pooled over these results."""
     counts = [[list(map(int, pair.split("/"))) for pair in one.groups.split()] for one in results]
     hits, rows = np.sum(counts, axis=0).T
     return float((hits / rows).min())

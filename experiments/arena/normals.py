@@ -124,11 +124,8 @@ def _train(
                 normal_loss(_limited(network(inputs[rows])), y[rows]).backward()
                 optimizer.step()
             with torch.no_grad():
-                loss = float(
-                    torch.stack(
-                        [normal_loss(_limited(network(inputs[held])), y[held]) for _ in range(5)]
-                    ).mean()
-                )
+                passes = [normal_loss(_limited(network(inputs[held])), y[held]) for _ in range(5)]
+                loss = float(torch.stack(passes).mean())
             if loss < least:
                 best, least, chosen = copy.deepcopy(network.state_dict()), loss, epoch
             if epoch - chosen >= PATIENCE:

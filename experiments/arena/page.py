@@ -269,56 +269,31 @@ def _sentences(board: ArenaBoard) -> list[str]:
 
 def _claims(board: ArenaBoard) -> list[str]:
     """Whether LVD's default ranks first among methods like it, and its crossed form among all."""
-    return [
-        _claim(board, ours, rivals, among)
-        for ours, rivals, among in (
-            (
-                DEFAULT,
-                [row.method for row in board.complete if not CONTESTANTS[row.method].crossed],
-                "methods that calibrate on rows of their own",
-            ),
-            (CROSS, [row.method for row in board.complete], "methods"),
-        )
-        if ours in {row.method for row in board.complete}
-    ]
+    ran = [row.method for row in board.complete]
+    apart = [method for method in ran if not CONTESTANTS[method].crossed]
+    among = {DEFAULT: (apart, "methods that calibrate on rows of their own"), CROSS: (ran, "methods")}
+    return [_claim(board, ours, *rivals) for ours, rivals in among.items() if ours in ran]
 
 
 def _part_grid(board: ArenaBoard) -> Grid:
     """Methods that ran on some of the tables, compared with LVD on the tables and seeds they share."""
     ran = [row for row in board.standings if row not in board.complete and not CONTESTANTS[row.method].ours]
-    lines = []
-    for row in ran:
-        against = [
-            board.compare(ours, row.method) if ours in board.methods else None for ours in (DEFAULT, CROSS)
+
+    def against(ours: str, method: str) -> tuple[str, str]:
+        if ours not in board.methods:
+            return MISSING, MISSING
+        one = board.compare(ours, method)
+        return f"{one.ratio:.3f} ({_band_text(one.band, '.2f')})", f"{one.wins} : {one.losses}"
+
+    lines = [
+        [
+            *(_title(row.method), f"{len(row.pairs)}", f"{row.splits}", f"{row.score:.3f}"),
+            *(text for ours in (DEFAULT, CROSS) for text in against(ours, row.method)),
         ]
-        lines.append(
-            [
-                _title(row.method),
-                f"{len(row.pairs)}",
-                f"{row.splits}",
-                f"{row.score:.3f}",
-                *(
-                    text
-                    for one in against
-                    for text in (
-                        (MISSING, MISSING)
-                        if one is None
-                        else (
-                            f"{one.ratio:.3f} ({_band_text(one.band, '.2f')})",
-                            f"{one.wins} : {one.losses}",
-                        )
-                    )
-                ),
-            ]
-        )
-    names = [_title(name) for name in (DEFAULT, CROSS)]
-    headings = (
-        "method",
-        "tables",
-        "splits",
-        "score",
-        *(text for name in names for text in (f"{name} to it", "won : lost")),
-    )
+        for row in ran
+    ]
+    beside = (text for ours in (DEFAULT, CROSS) for text in (f"{_title(ours)} to it", "won : lost"))
+    headings = ("method", "tables", "splits", "score", *beside)
     return Grid(f"On a part of the tables, {board.model}, {board.level:.0%}", "", headings, lines)
 
 

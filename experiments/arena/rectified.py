@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from lvd._typing import Float, NDArray
+from lvd.models.losses import quantile_loss
 from lvd.models.scaling import mean_and_scale
 
 HIDDEN, LEARNING_RATE, BATCH = 256, 2e-3, 1024
@@ -45,7 +46,7 @@ def learn_quantile(
 
         def begin(rows: Tensor) -> Tensor:
             error = targets[first][rows, None] - network(inputs[first][rows])
-            return _pinball(error, levels).sum(1).mean()
+            return quantile_loss(error, levels).sum(1).mean()
 
         _train(network, begin, len(first), EPOCHS, generator)
         with torch.no_grad():
@@ -53,7 +54,7 @@ def learn_quantile(
         weights = 2 * STEP / (quantiles[:, 2] - quantiles[:, 0]).clamp(min=LEAST_GAP)
 
         def refine(rows: Tensor) -> Tensor:
-            loss = _pinball(targets[second][rows] - network.centre(hidden[rows])[:, 0], levels[1])
+            loss = quantile_loss(targets[second][rows] - network.centre(hidden[rows])[:, 0], levels[1])
             relative = (weights[rows] / weights[rows].mean()).clamp(max=CLIP)
             return MIX * (relative * loss).mean() + (1 - MIX) * loss.mean()
 
@@ -61,7 +62,7 @@ def learn_quantile(
     else:
 
         def whole(rows: Tensor) -> Tensor:
-            return _pinball(targets[rows] - network(inputs[rows])[:, 1], levels[1]).mean()
+            return quantile_loss(targets[rows] - network(inputs[rows])[:, 1], levels[1]).mean()
 
         _train(network, whole, len(inputs), 2 * EPOCHS, generator, held_out=HELD_OUT)
 
@@ -91,10 +92,6 @@ class _Quantiles(nn.Module):
         hidden = self.trunk(X)
         centre, gaps = self.centre(hidden), nn.functional.softplus(self.gaps(hidden))
         return torch.cat([centre - gaps[:, :1], centre, centre + gaps[:, 1:]], dim=1)
-
-
-def _pinball(error: Tensor, level: Tensor) -> Tensor:
-    return torch.maximum(level * error, (level - 1.0) * error)
 
 
 def _train(

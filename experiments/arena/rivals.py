@@ -106,10 +106,7 @@ def forest_cqr(split: ArenaSplit, level: float) -> ToIntervals:
         return forest.fit(split.X_train, split.y_train)
 
     forest, quantiles = split.stages.once("forest", learn), [(1 - level) / 2, (1 + level) / 2]
-    ends = forest.predict(split.X_calib, quantiles=quantiles)
-    scores = np.maximum(ends[:, 0] - split.y_calib, split.y_calib - ends[:, 1])
-    (more,) = conformal_quantile(scores, np.array([level]))
-    return lambda X: _in_order(forest.predict(X, quantiles=quantiles) + more * np.array([-1.0, 1.0]))
+    return _conformalized(lambda X: forest.predict(X, quantiles=quantiles), split, level)
 
 
 def lightgbm_cqr(split: ArenaSplit, level: float) -> ToIntervals:
@@ -134,10 +131,11 @@ def lightgbm_cqr(split: ArenaSplit, level: float) -> ToIntervals:
         return model.fit(X[~held], y[~held], eval_set=[(X[held], y[held])], callbacks=[stop])
 
     models = [learn((1 - level) / 2), learn((1 + level) / 2)]
+    return _conformalized(lambda X: np.column_stack([model.predict(X) for model in models]), split, level)
 
-    def ends(X: NDArray) -> Float[NDArray, "n 2"]:
-        return np.column_stack([model.predict(X) for model in models])
 
+def _conformalized(ends: ToIntervals, split: ArenaSplit, level: float) -> ToIntervals:
+    """Both ends are moved alike, so that they hold on the calibration rows."""
     known = ends(split.X_calib)
     scores = np.maximum(known[:, 0] - split.y_calib, split.y_calib - known[:, 1])
     (more,) = conformal_quantile(scores, np.array([level]))

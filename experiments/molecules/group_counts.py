@@ -15,13 +15,7 @@ from experiments.paper.layout import dataset_title, method_title
 from experiments.paper.methods import MAIN_VARIANT
 from experiments.paper.pool import finish_jobs
 from experiments.paper.printed import printed_cells, printed_texts
-from experiments.paper.result_store import (
-    Result,
-    files_by_split,
-    read_dataclasses,
-    read_result,
-    write_dataclasses,
-)
+from experiments.paper.result_store import Result, ResultTable, files_by_split, read_result
 from experiments.paper.runs import grouped, has_tasks, table_of, task_of
 from experiments.paper.significance import P_VALUE
 from lvd import InputError
@@ -59,6 +53,9 @@ class GroupCount:
         from scipy.stats import binom
 
         return bool(binom.cdf(self.n_covered, self.n, GROUP_LEVEL) >= P_VALUE)
+
+
+COUNTS = ResultTable(GroupCount, "a table of group counts", "python -m experiments groups")
 
 
 def count_groups(folder: Path, load: Callable[[str], Dataset], *, workers: int = 1) -> list[GroupCount]:
@@ -100,18 +97,6 @@ def pool_seeds(counts: Iterable[GroupCount]) -> list[GroupCount]:
         )
         for one, members in pooled.items()
     ]
-
-
-def write_counts(counts: Sequence[GroupCount], path: Path) -> None:
-    """Write counts as a CSV file."""
-    write_dataclasses(counts, path, GroupCount)
-
-
-def read_counts(path: Path) -> list[GroupCount]:
-    """Read counts written by :func:`write_counts`."""
-    return read_dataclasses(
-        path, GroupCount, what="a table of group counts", made_by="python -m experiments groups"
-    )
 
 
 def groups_section(counts: Sequence[GroupCount], protocols: Sequence[str]) -> dict[str, Any]:

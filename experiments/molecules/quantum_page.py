@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.molecules.group_counts import GroupCount, groups_section, read_counts
+from experiments.molecules.group_counts import COUNTS, GroupCount, groups_section
 from experiments.molecules.questions import Answers, questions_section, read_answers
-from experiments.molecules.study import read_study
+from experiments.molecules.study import STUDY_RESULTS
 from experiments.molecules.study_page import StudyPart, overview, study_parts
 from experiments.paper.collect import Measured, read_results
 from experiments.paper.formats import Grid, render_markdown
@@ -34,12 +34,9 @@ def write_quantum_page(
     """Write the page from results on QM8 and QM9, counts within functional groups and, if available, the study
     of today's methods and the answers about printed figures."""
     rows = [row for path in results for row in read_results(path) if has_tasks(row.dataset)]
-    calls = [call for path in results for call in read_calls(path)]
-    counts = [] if groups is None else read_counts(groups)
-    parts = []
-    if study is not None:
-        parts = study_parts(read_study(study))
-        calls = [*read_calls(study), *calls]
+    calls = [call for path in (*filter(None, [study]), *results) for call in read_calls(path)]
+    counts = [] if groups is None else COUNTS.read_file(groups)
+    parts = [] if study is None else study_parts(STUDY_RESULTS.read(study))
     found = [] if notes is None else read_notes(notes)
     answers = {} if questions is None else read_answers(questions)
     write_text(out, render_quantum_page(rows, calls, counts, found, parts=parts, answers=answers))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,9 +18,9 @@ from experiments.paper.methods import MAIN_VARIANT
 from experiments.paper.networks import AROUND_MEMBERS, HELD_OUT_MADSPLIT, parts_of
 from experiments.paper.pool import finish_jobs
 from experiments.paper.protocols import get_protocol
-from experiments.paper.result_store import Result, path_of, read_result, read_result_rows, write_dataclasses
+from experiments.paper.result_store import Result, ResultTable, path_of, read_result
 from experiments.paper.runner import Tables, do_job, execute, load_tables, plan
-from experiments.paper.runs import BenchRun, Job, group_by_split, task_of
+from experiments.paper.runs import BenchRun, Job, group_by_split, parse_names, parse_seeds, task_of
 from lvd import InputError, metrics
 from lvd._progress import Progress, silent
 from lvd._typing import NDArray
@@ -70,23 +71,30 @@ class MoleculeResult:
         return [GroupCount(*place, *key, n, hits) for key, (hits, n) in zip(keys, pairs, strict=True)]
 
 
+STUDY_RESULTS = ResultTable(
+    *(MoleculeResult, "a table of the study on molecules", "python -m experiments molecules"),
+    digits=6,
+    part="measures",
+)
+
+
 def plan_study(
     *,
-    tables: Sequence[str],
-    splits: Sequence[str] = tuple(STUDY_SPLITS),
-    methods: Sequence[str] = STUDY_METHODS,
-    seeds: Iterable[int],
+    tables: str,
+    splits: str = "random,scaffold",
+    methods: str = "all",
+    seeds: str,
 ) -> list[BenchRun]:
-    """The runs of all methods, seed by seed."""
-    for split in splits:
+    """The runs of these names, seed by seed."""
+    named, kinds = parse_names(tables), parse_names(splits)
+    for split in kinds:
         check_choice(split, "splits", tuple(STUDY_SPLITS))
+    chosen: dict[str, Any] = {"methods": parse_names(methods, STUDY_METHODS), "levels": [STUDY_LEVEL]}
     return [
         run
-        for seed in seeds
-        for split in splits
-        for run in plan(
-            protocol=STUDY_SPLITS[split], datasets=tables, methods=methods, seeds=[seed], levels=[STUDY_LEVEL]
-        )
+        for seed in parse_seeds(seeds)
+        for split in kinds
+        for run in plan(protocol=STUDY_SPLITS[split], datasets=named, seeds=[seed], **chosen)
     ]
 
 
@@ -134,7 +142,7 @@ def measure_job(job: Job, *, folder: Path, tables: Tables) -> int:
     for run in job.runs:
         file = measure_file(folder, run)
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_study([measure(read_result(path_of(folder, run)))], file)
+        STUDY_RESULTS.write([measure(read_result(path_of(folder, run)))], file)
     return len(job.runs)
 
 
@@ -181,16 +189,6 @@ def unmeasured(runs: Iterable[BenchRun], folder: Path) -> list[BenchRun]:
     return [
         run
         for run in runs
-        if not (file := measure_file(folder, run)).exists() or any(one.error for one in read_study(file))
+        if not (file := measure_file(folder, run)).exists()
+        or any(one.error for one in STUDY_RESULTS.read(file))
     ]
-
-
-def read_study(source: Path) -> list[MoleculeResult]:
-    """Read all results of a folder, or of a compact table."""
-    what, made_by = "a table of the study on molecules", "python -m experiments molecules"
-    return read_result_rows(source, "measures", MoleculeResult, what=what, made_by=made_by)
-
-
-def write_study(results: Sequence[MoleculeResult], path: Path) -> None:
-    """Write all results as one compact table."""
-    write_dataclasses(results, path, MoleculeResult, digits=6)

@@ -9,14 +9,17 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.lib.stride_tricks import sliding_window_view
 
 from experiments.over_time.rivals import ALPHA, RIVALS, Stage, run_rival
 from experiments.over_time.sequences import SEQUENCES, load_sequence
-from experiments.paper.result_store import read_dataclasses, read_result_rows, write_dataclasses
+from experiments.paper.result_store import ResultTable
 from experiments.paper.runs import check_names
 from lvd import InputError
 from lvd._progress import Progress, silent
 from lvd._typing import Float, NDArray
+from lvd.intervals import covered, widths
+from lvd.metrics.interval_metrics import widened_range
 
 WINDOW = 500
 """The number of consecutive rows over which the lowest coverage is computed."""
@@ -35,6 +38,12 @@ class CourseResult:
     infinite: float = math.nan
     seconds: float = math.nan
     error: str = ""
+
+
+COURSE_RESULTS = ResultTable(
+    *(CourseResult, "a contest over time", "python -m experiments over-time"),
+    order=lambda one: list(SEQUENCES).index(one.sequence),
+)
 
 
 def run_contest(
@@ -59,10 +68,7 @@ def run_contest(
 
 
 def _run_sequence(sequence: str, methods: Sequence[str], file: Path, data_dir: Path | None) -> int:
-    known = (
-        read_dataclasses(file, CourseResult, what="a contest", made_by="over-time") if file.exists() else []
-    )
-    kept = [one for one in known if not one.error]
+    kept = [one for one in COURSE_RESULTS.known(file) if not one.error]
     missing = [method for method in methods if method not in {one.method for one in kept}]
     stage: Stage | None = None
     for method in missing:
@@ -74,7 +80,7 @@ def _run_sequence(sequence: str, methods: Sequence[str], file: Path, data_dir: P
                 sequence, method, error=" ".join(f"{type(error).__name__}: {error}".split())
             )
         kept.append(result)
-        write_dataclasses(kept, file, CourseResult)
+        COURSE_RESULTS.write(kept, file)
     return len(missing)
 
 
@@ -82,27 +88,24 @@ def judged(sequence: str, method: str, stage: Stage) -> CourseResult:
     """The measures of a course: an infinite interval counts as the range of y so far, widened by a tenth."""
     course, (_, begin) = run_rival(stage, method), stage.rows.starts
     y, seen = stage.rows.y[begin:], stage.rows.y[:begin]
-    room = 0.1 * float(np.ptp(seen))
-    lower, upper = course.ends.T
-    covered = (lower <= y) & (y <= upper)
+    hits = covered(y, course.ends)
     return CourseResult(
         sequence,
         method,
         len(y),
-        float(covered.mean()),
-        lowest_in_a_row(covered, WINDOW),
-        float(bounded_scores(course.ends, y, seen.min() - room, seen.max() + room).mean()),
-        float(np.isinf(upper - lower).mean()),
+        float(hits.mean()),
+        lowest_in_a_row(hits, WINDOW),
+        float(bounded_scores(course.ends, y, *widened_range(seen)).mean()),
+        float(np.isinf(widths(course.ends)).mean()),
         course.seconds,
     )
 
 
-def lowest_in_a_row(covered: NDArray, window: int) -> float:
+def lowest_in_a_row(hits: NDArray, window: int) -> float:
     """The lowest share of covered rows over any `window` consecutive rows."""
-    sums = np.cumsum(np.concatenate([[0], covered]))
-    if len(covered) < window:
-        raise InputError(f"a sequence needs at least {window} rows, got {len(covered)}")
-    return float((sums[window:] - sums[:-window]).min() / window)
+    if len(hits) < window:
+        raise InputError(f"a sequence needs at least {window} rows, got {len(hits)}")
+    return float(sliding_window_view(hits, window).mean(axis=1).min())
 
 
 def bounded_scores(
@@ -113,15 +116,3 @@ def bounded_scores(
     missed = np.maximum(lower - y, 0.0) + np.maximum(y - upper, 0.0)
     infinite = np.isinf(ends).any(axis=1)
     return np.where(infinite, high - low, upper - lower + 2.0 / ALPHA * missed)
-
-
-def read_contest(source: Path) -> list[CourseResult]:
-    """Read all results of a folder, or of a compact table."""
-    made_by = "python -m experiments over-time"
-    return read_result_rows(source, "runs", CourseResult, what="a contest over time", made_by=made_by)
-
-
-def write_contest(results: Sequence[CourseResult], path: Path) -> None:
-    """Write all results as one compact table."""
-    order = {name: place for place, name in enumerate(SEQUENCES)}
-    write_dataclasses(sorted(results, key=lambda one: order[one.sequence]), path, CourseResult)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.over_time.contest import WINDOW, CourseResult
 from experiments.over_time.rivals import BLOCK, NEWEST, RIVALS
 from experiments.over_time.sequences import CALIBRATED, SEQUENCES, TRAINED
 from experiments.paper.formats import Grid, GridEntry, bare_table, figure_text, render_markdown
-from experiments.paper.result_store import Call
+from experiments.paper.result_store import Call, read_dataclasses
 from lvd import InputError
 from lvd._files import write_text
 
@@ -27,12 +27,21 @@ NOTES = {
 }
 
 
+@dataclass(frozen=True)
+class Speed:
+    """A figure of ``python -m benchmarks.online``."""
+
+    what: str
+    value: float
+
+
 def read_speed(file: Path) -> Grid:
-    """Read the figures written by ``python -m benchmarks.online``."""
-    with file.open(newline="") as lines:
-        found = [(one["what"], float(one["value"])) for one in csv.DictReader(lines)]
-    rows = [[what, f"{value:,.0f}" if value >= 1000.0 else f"{value:.3g}"] for what, value in found]
-    return Grid("", "", ("", ""), [[*row] for row in rows])
+    """The figures of a file, as a table."""
+    found = read_dataclasses(
+        file, Speed, what="a file of speeds", made_by="python -m benchmarks.online --out"
+    )
+    texts = (f"{one.value:,.0f}" if one.value >= 1000.0 else f"{one.value:.3g}" for one in found)
+    return Grid("", "", ("", ""), [[one.what, text] for one, text in zip(found, texts, strict=True)])
 
 
 def write_over_time_page(

@@ -9,25 +9,24 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments.arena.tables import MORE_TABLES, arena_file
-from lvd import InputError
 from lvd._typing import Float, NDArray
-from lvd.data.cells import read_file
-from lvd.data.datasets import search_folders
+from lvd.data import ENTRIES
+from lvd.data.cells import Cells, read_file
+from lvd.data.datasets import find_table, search_folders
 
 TRAINED, CALIBRATED = 0.4, 0.15
 """The shares of rows for training and then calibration; the others arrive one by one."""
 EVERY_THIRD = 3
 """The step between the rows used of turbine's 36,733 hours."""
-BIKE_DROPPED = ("instant", "dteday", "casual", "registered", "cnt", "yr")
+BIKE_DROPPED = ("instant", "dteday", "casual", "registered", "yr")
 N_MADE_UP = 6000
 
 
 class Sequence(NamedTuple):
-    """A table in order of time, with a description."""
+    """A table in order of time."""
 
     X: Float[NDArray, "n p"]
     y: Float[NDArray, "n"]
-    note: str
 
     @property
     def starts(self) -> tuple[int, int]:
@@ -42,37 +41,24 @@ def load_sequence(name: str, data_dir: Path | None = None) -> Sequence:
 
 
 def _turbine(data_dir: Path | None) -> Sequence:
-    X, y = _arena("turbine", data_dir)
-    return Sequence(
-        X[::EVERY_THIRD], y[::EVERY_THIRD], "NOx of a gas turbine, every third hour of five years"
-    )
+    X, y = _sequence(read_file(arena_file("turbine", data_dir)), *MORE_TABLES["turbine"])
+    return Sequence(X[::EVERY_THIRD], y[::EVERY_THIRD])
 
 
 def _sml(data_dir: Path | None) -> Sequence:
-    return Sequence(*_arena("sml", data_dir), "temperature in a house, every quarter of an hour of 40 days")
-
-
-def _arena(name: str, data_dir: Path | None) -> tuple[NDArray, NDArray]:
-    target, dropped = MORE_TABLES[name]
-    columns = _numbers(arena_file(name, data_dir), (target, *dropped))
-    return columns, _numbers(arena_file(name, data_dir), (), only=target)[:, 0]
+    return _sequence(read_file(arena_file("sml", data_dir)), *MORE_TABLES["sml"])
 
 
 def _bike(data_dir: Path | None) -> Sequence:
-    files = [folder / "bike.csv.gz" for folder in search_folders(data_dir)]
-    for file in files:
-        if file.is_file():
-            y = _numbers(file, (), only="cnt")[:, 0]
-            return Sequence(_numbers(file, BIKE_DROPPED), y, "bicycles hired, every hour of two years")
-    raise InputError(
-        f"bike was not found: {files[0]} does not exist; give the folder that holds it as data_dir"
-    )
+    cells = find_table(ENTRIES["bike"], search_folders(data_dir), download=False, progress=None)
+    return _sequence(cells, "cnt", BIKE_DROPPED)
 
 
-def _numbers(file: Path, dropped: tuple[str, ...], only: str | None = None) -> Float[NDArray, "n p"]:
-    cells = read_file(file)
-    wanted = [name for name in cells if name not in dropped] if only is None else [only]
-    return np.column_stack([np.array(cells[name], dtype=np.float64) for name in wanted])
+def _sequence(cells: Cells, target: str, dropped: tuple[str, ...]) -> Sequence:
+    kept = {name: texts for name, texts in cells.items() if name not in dropped}
+    columns = {name: np.array(texts, dtype=np.float64) for name, texts in kept.items()}
+    y = columns.pop(target)
+    return Sequence(np.column_stack(list(columns.values())), y)
 
 
 def _made_up() -> tuple[np.random.Generator, NDArray, NDArray]:
@@ -85,16 +71,14 @@ def _abrupt(data_dir: Path | None) -> Sequence:
     changed = when > 0.7
     noise = (0.2 + np.abs(X[:, 2])) * np.where(changed, 2.0, 1.0) * rng.normal(size=N_MADE_UP)
     y = 3.0 * X[:, 0] + np.where(changed & (X[:, 1] > 0), 3.0, 0.0) + noise
-    return Sequence(
-        X, y, "synthetic; after 70% of the time half of the rows are 3 higher, and the noise doubles"
-    )
+    return Sequence(X, y)
 
 
 def _slow(data_dir: Path | None) -> Sequence:
     rng, X, when = _made_up()
     noise = (0.2 + np.abs(X[:, 2])) * (1.0 + 2.0 * when) * rng.normal(size=N_MADE_UP)
     y = 3.0 * X[:, 0] + 8.0 * np.maximum(when - TRAINED, 0.0) * X[:, 1] + noise
-    return Sequence(X, y, "synthetic; an input gains influence from 40% of the time on, and the noise grows")
+    return Sequence(X, y)
 
 
 SEQUENCES: dict[str, Callable[[Path | None], Sequence]] = {

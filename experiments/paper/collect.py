@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +14,7 @@ import numpy as np
 from experiments.paper.methods import MAIN_VARIANT, VARIANTS
 from experiments.paper.pool import finish_jobs
 from experiments.paper.protocols import get_protocol
-from experiments.paper.result_store import (
-    Result,
-    files_by_split,
-    read_dataclasses,
-    read_result,
-    write_dataclasses,
-)
+from experiments.paper.result_store import Result, ResultTable, files_by_split, read_result
 from experiments.paper.runs import grouped
 from lvd import InputError
 from lvd._typing import Bool, Float, NDArray
@@ -60,6 +55,11 @@ class Measured:
     def place(self) -> tuple[str, str, str, int, float]:
         """The key of the run and level."""
         return self.protocol, self.dataset, self.method, self.seed, self.confidence_level
+
+
+METRICS = ResultTable(
+    Measured, "a table of results", "python -m experiments collect", order=attrgetter("place")
+)
 
 
 def collect_folder(folder: Path, *, workers: int = 1) -> list[Measured]:
@@ -147,7 +147,7 @@ def values_by_dataset(
 def read_results(path: Path) -> list[Measured]:
     """Read metrics from a folder of results, a compact table of them, or a folder of such tables."""
     tables = compact_tables(path)
-    rows = [row for table in tables for row in read_csv(table)] if tables else collect_folder(path)
+    rows = [row for table in tables for row in METRICS.read_file(table)] if tables else collect_folder(path)
     for place, count in Counter(row.place for row in rows).most_common(1):
         if count > 1:
             raise InputError(
@@ -169,15 +169,3 @@ def compact_tables(path: Path) -> list[Path]:
 def _is_table(file: Path) -> bool:
     with file.open(encoding="utf-8", errors="replace") as lines:
         return lines.readline().startswith("protocol,dataset,method,seed,confidence_level,n_test,")
-
-
-def write_csv(rows: Sequence[Measured], path: Path) -> None:
-    """Write results in compact form, small enough to commit."""
-    write_dataclasses(sorted(rows, key=lambda row: row.place), path, Measured)
-
-
-def read_csv(path: Path) -> list[Measured]:
-    """Read metrics written by :func:`write_csv`."""
-    return read_dataclasses(
-        path, Measured, what="a table of results", made_by="python -m experiments collect"
-    )

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.paper.bands import Band
 from experiments.paper.collect import Measured, read_results
 from experiments.paper.figures import thought_experiment
 from experiments.paper.formats import Grid, render_markdown, to_latex, to_markdown
@@ -88,7 +87,6 @@ def write_small_page(
         [call for path in sources for call in read_calls(path)],
         [] if notes is None else read_notes(notes),
         rerun=[] if rerun is None else read_results(rerun),
-        thought=thought_experiment(),
     )
     write_text(out, page)
 
@@ -99,9 +97,9 @@ def render_small_page(
     notes: Sequence[Note],
     *,
     rerun: Sequence[Measured] = (),
-    thought: Band | None = None,
 ) -> str:
     """The page as Markdown."""
+    thought = thought_experiment()
     tables = tables_by_protocol(rows)
     comparisons = compare_with_printed(tables["paper"].cells)
     counted = [comparison for comparison in comparisons if comparison.counted]
@@ -128,9 +126,7 @@ def render_small_page(
         tails=tails_grid(rows, "sound", rerun),
         rerun_overall=Count("all", [c for c in again if c.counted]) if again else None,
         reruns=[rerun_grid(pair_runs(rows, rerun, name), name) for name in rerun_protocols],
-        thought=()
-        if thought is None
-        else list(zip(thought.x, thought.y_pred, thought.intervals, thought.y_rows, strict=True)),
+        thought=list(zip(thought.x, thought.y_pred, thought.intervals, thought.y_rows, strict=True)),
         main_figure=main_figure,
         main_metrics=list(MAIN_FIGURES),
         failures=_failures(rows),

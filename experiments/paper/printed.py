@@ -176,19 +176,12 @@ def comparison_grids(comparisons: Sequence[ComparedCell]) -> list[Grid]:
 
 def cells_grid(title: str, comparisons: Sequence[ComparedCell]) -> Grid:
     """One line per cell."""
-    return Grid(
-        title,
-        f"{len(comparisons)} cells; p is that of Welch's test, with an allowance for the rounding in print.",
-        (
-            *("table", "metric", "level", "dataset", "method"),
-            "ours",
-            "printed",
-            "difference",
-            "p",
-            "same digits",
-        ),
-        map(_cell_line, comparisons),
+    caption = (
+        f"{len(comparisons)} cells; p is that of Welch's test, with an allowance for the rounding in print."
     )
+    place = ("table", "metric", "level", "dataset", "method")
+    headings = (*place, "ours", "printed", "difference", "p", "same digits")
+    return Grid(title, caption, headings, map(_cell_line, comparisons))
 
 
 def counts_grid(title: str, comparisons: Sequence[ComparedCell]) -> Grid:
@@ -198,19 +191,11 @@ def counts_grid(title: str, comparisons: Sequence[ComparedCell]) -> Grid:
     )
     every = Count("all", comparisons)
     shown = ("name", "cells", "compatible", "same_mean", "same_cell", "untested")
+    compatible = f"compatible (p >= {COMPATIBLE_P_VALUE:g})"
     return Grid(
         title,
         f"{every.sentence}. Without the allowance for rounding {every.compatible_as_printed} are compatible.",
-        (
-            *(
-                "table: method",
-                "tested",
-                f"compatible (p >= {COMPATIBLE_P_VALUE:g})",
-                "same mean",
-                "same mean and std",
-            ),
-            "not tested",
-        ),
+        ("table: method", "tested", compatible, "same mean", "same mean and std", "not tested"),
         [[str(getattr(one, name)) for name in shown] for one in (*groups, every)],
     )
 

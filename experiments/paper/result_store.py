@@ -7,14 +7,14 @@ import json
 import os
 import platform
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
@@ -92,11 +92,8 @@ def read_result(path: Path) -> Result:
 
 
 def read_error(path: Path) -> str | None:
-    """The error of a stored run, None if it succeeded, without reading its rows."""
-    import pyarrow.parquet as pq
-
-    with _explained(path):
-        return _about(pq.read_schema(path))["error"]
+    """The error of a stored run, None if it succeeded."""
+    return _read_about(path)["error"]
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -113,15 +110,16 @@ def read_all(folder: Path) -> list[Result]:
 
 
 def files_by_split(folder: Path) -> dict[tuple[str, str, int], list[Path]]:
-    """The result files of a folder grouped by split, without reading their rows."""
+    """The result files of a folder grouped by split."""
+    return grouped(files_of(folder), lambda file: _read_about(file)["run"].split)
 
-    def split_of(file: Path) -> tuple[str, str, int]:
-        import pyarrow.parquet as pq
 
-        with _explained(file):
-            return _about(pq.read_schema(file))["run"].split
+def _read_about(path: Path) -> dict[str, Any]:
+    """What is stored with a result, without reading its rows."""
+    import pyarrow.parquet as pq
 
-    return grouped(files_of(folder), split_of)
+    with _explained(path):
+        return _about(pq.read_schema(path))
 
 
 def _about(schema: pa.Schema) -> dict[str, Any]:
@@ -172,13 +170,46 @@ def read_dataclasses(path: Path, kind: type[T], *, what: str = "", made_by: str 
         raise InputError(f"{path} is not {what} ({error}); make one with: {made_by}") from error
 
 
-def read_result_rows(source: Path, part: str, kind: type[T], *, what: str, made_by: str) -> list[T]:
-    """All rows in the subfolder `part` of a folder of results, or in a compact table."""
-    files = sorted((source / part).glob("[!.]*.csv")) if source.is_dir() else [source]
-    rows = [row for file in files for row in read_dataclasses(file, kind, what=what, made_by=made_by)]
-    if not rows:
-        raise InputError(f"no results in {source}; make some with: {made_by} --out {source}")
-    return rows
+@dataclass(frozen=True)
+class ResultTable(Generic[T]):
+    """A table of results of one kind: one file, or one for each job in the subfolder `part` of a folder.
+
+    Floats are written with `digits` significant digits, and rows sorted by `order`, if it is given.
+    """
+
+    kind: type[T]
+    what: str
+    made_by: str
+    digits: int = 9
+    part: str = "runs"
+    order: Callable[[T], Any] | None = None
+
+    def read(self, source: Path) -> list[T]:
+        """All rows of a folder of results, or of a compact table; at least one."""
+        # Hidden files were left by a killed process.
+        files = sorted((source / self.part).glob("[!.]*.csv")) if source.is_dir() else [source]
+        rows = [row for file in files for row in self.read_file(file)]
+        if not rows:
+            raise InputError(f"no results in {source}; make some with: {self.made_by} --out {source}")
+        return rows
+
+    def read_file(self, file: Path) -> list[T]:
+        """The rows of one file."""
+        return read_dataclasses(file, self.kind, what=self.what, made_by=self.made_by)
+
+    def write(self, rows: Iterable[T], path: Path) -> None:
+        """Write one file."""
+        in_order = rows if self.order is None else sorted(rows, key=self.order)
+        write_dataclasses(in_order, path, self.kind, digits=self.digits)
+
+    def known(self, file: Path) -> list[T]:
+        """The rows that a file holds so far."""
+        return self.read_file(file) if file.exists() else []
+
+    def put(self, rows: Sequence[T], file: Path, key: Callable[[T], Hashable]) -> None:
+        """Rewrite a file with these rows, which replace those with the same keys."""
+        new = set(map(key, rows))
+        self.write([*(row for row in self.known(file) if key(row) not in new), *rows], file)
 
 
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "chemprop", "rdkit")

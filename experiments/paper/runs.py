@@ -114,9 +114,12 @@ def check_names(given: Iterable[str], known: Collection[str], what: str) -> None
             raise InputError(f"unknown name {name!r} in {what}; choose from all, {', '.join(known)}")
 
 
-def parse_names(text: str, every: Iterable[str] = ("all",)) -> list[str]:
-    """Parse comma-separated names; ``all`` stands for `every` name."""
-    return list(every) if text == "all" else [name.strip() for name in text.split(",")]
+def parse_names(text: str, every: Collection[str] = ("all",), what: str = "") -> list[str]:
+    """Parse comma-separated names; ``all`` stands for `every` name, and if they are told, no other is allowed."""
+    names = list(every) if text == "all" else [name.strip() for name in text.split(",")]
+    if what:
+        check_names(names, every, what)
+    return names
 
 
 def parse_levels(text: str) -> list[float]:

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean, geometric_mean, stdev
+from typing import Any
 
-import numpy as np
-
+from experiments.arena.measures import lowest_pooled_group
 from experiments.paper.formats import MISSING, Grid, figure_text, number_of, render_markdown
 from experiments.paper.result_store import Call
 from experiments.paper.runs import grouped
@@ -50,15 +50,14 @@ class SmallBoard:
     def coverage(self, n_rows: int, method: str, level: float) -> tuple[float, float]:
         """The mean over samples of the mean coverage, and its standard error."""
         draws = [[one.coverage for one in cell] for cell in self.of(n_rows, method, level)]
+        mean = fmean(map(fmean, draws)) if draws else math.nan
         if not draws or min(map(len, draws)) < 2:
-            return (fmean(map(fmean, draws)) if draws else math.nan), math.nan
-        return fmean(map(fmean, draws)), math.sqrt(sum(stdev(one) ** 2 / len(one) for one in draws)) / len(
-            draws
-        )
+            return mean, math.nan
+        return mean, math.sqrt(sum(stdev(one) ** 2 / len(one) for one in draws)) / len(draws)
 
     def worst_group(self, n_rows: int, method: str, level: float) -> float:
         """The mean over samples of the coverage of the worst of five groups, each pooled over the draws."""
-        found = [lowest_group(cell) for cell in self.of(n_rows, method, level)]
+        found = [lowest_pooled_group(cell) for cell in self.of(n_rows, method, level)]
         return fmean(found) if found else math.nan
 
     def score(self, n_rows: int, method: str, level: float) -> float:
@@ -68,15 +67,10 @@ class SmallBoard:
             return math.nan
         return geometric_mean(_score(a) / _score(b) for a, b in zip(own, split, strict=True))
 
-    def finite(self, n_rows: int, method: str, level: float) -> float:
-        """The share of finite intervals."""
+    def mean(self, name: str, n_rows: int, method: str, level: float) -> float:
+        """The mean of a measure over all draws."""
         cells = self.of(n_rows, method, level)
-        return fmean(one.finite for cell in cells for one in cell) if cells else math.nan
-
-    def seconds(self, n_rows: int, method: str, level: float) -> float:
-        """The seconds of a fit, as if no trained model were shared."""
-        cells = self.of(n_rows, method, level)
-        return fmean(one.seconds for cell in cells for one in cell) if cells else math.nan
+        return fmean(getattr(one, name) for cell in cells for one in cell) if cells else math.nan
 
     def grid(self, level: float) -> Grid:
         """One row per method and measure, one column per size."""
@@ -88,8 +82,8 @@ class SmallBoard:
             "coverage": self._coverage_text,
             "worst of five groups": lambda *place: _percent(self.worst_group(*place)),
             "score": lambda *place: figure_text(self.score(*place), ".3f"),
-            "processor seconds of a fit": lambda *place: figure_text(self.seconds(*place), ".2f"),
-            "finite": lambda *place: _percent(self.finite(*place)),
+            "processor seconds of a fit": lambda *place: figure_text(self.mean("seconds", *place), ".2f"),
+            "finite": lambda *place: _percent(self.mean("finite", *place)),
         }
         counts = [str(len(self.of(size, self.methods[0], level)[0])) for size in self.sizes]
         return Grid(
@@ -104,17 +98,13 @@ class SmallBoard:
 
     def by_sample(self, level: float) -> Grid:
         """The coverage of each sample."""
+
+        def text(*place: Any) -> str:
+            cell = self.cells.get(place)
+            return MISSING if cell is None else _percent(fmean(one.coverage for one in cell))
+
         lines = [
-            [
-                sample,
-                METHOD_TITLES[method],
-                *(
-                    _percent(fmean(one.coverage for one in self.cells[(sample, size, method, level)]))
-                    if (sample, size, method, level) in self.cells
-                    else MISSING
-                    for size in self.sizes
-                ),
-            ]
+            [sample, METHOD_TITLES[method], *(text(sample, size, method, level) for size in self.sizes)]
             for sample in self.samples
             for method in self.methods
         ]
@@ -124,13 +114,6 @@ class SmallBoard:
     def _coverage_text(self, n_rows: int, method: str, level: float) -> str:
         mean, error = self.coverage(n_rows, method, level)
         return f"{_percent(mean)} ± {figure_text(100 * error, '.1f')}"
-
-
-def lowest_group(cell: Sequence[SmallResult]) -> float:
-    """The lowest coverage of any group, each pooled over the draws."""
-    counts = [[list(map(int, pair.split("/"))) for pair in one.groups.split()] for one in cell]
-    hits, rows = np.sum(counts, axis=0).T
-    return float((hits / rows).min())
 
 
 def _score(cell: Sequence[SmallResult]) -> float:

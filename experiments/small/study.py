@@ -5,20 +5,22 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
 import torch
 from sklearn.base import clone
 
+from experiments.arena.rivals import ToIntervals
 from experiments.arena.split import ARENA_MODELS, SharedModel
 from experiments.paper.pool import finish_jobs
-from experiments.paper.result_store import processor_name, read_result_rows, write_dataclasses
-from experiments.paper.runs import check_names
+from experiments.paper.result_store import ResultTable, processor_name
+from experiments.paper.runs import grouped, parse_names, parse_seeds
 from experiments.paper.stages import Stages
 from experiments.small.samples import GROUPS, SAMPLES, Sample
 from lvd import LVDRegressor, NetRegressor, SplitConformalRegressor, TreesRegressor, metrics
@@ -62,6 +64,12 @@ class SmallResult:
     processor: str = ""
 
 
+SMALL_RESULTS = ResultTable(
+    SmallResult, "a table of small samples", "python -m experiments small-samples", digits=5
+)
+PLACE = attrgetter("draw", "method")
+
+
 @dataclass(frozen=True)
 class SmallJob:
     """Some draws of one size with one model."""
@@ -79,35 +87,29 @@ class SmallJob:
 
     def missing(self, folder: Path) -> list[tuple[int, str]]:
         """The methods without a result, or whose result is a failure."""
-        file = self.file(folder)
-        known = read_small(file) if file.exists() else []
-        done = {(one.draw, one.method) for one in known if not one.error}
+        done = {PLACE(one) for one in SMALL_RESULTS.known(self.file(folder)) if not one.error}
         return [place for place in product(self.draws, self.methods) if place not in done]
 
 
 def plan_small(
     *,
-    samples: Sequence[str] = tuple(SAMPLES),
-    models: Sequence[str] = ARENA_MODELS,
-    methods: Sequence[str] | None = None,
-    sizes: Sequence[str] = SMALL_SIZES,
-    draws: Iterable[int] = range(500),
+    samples: str = "all",
+    models: str = "all",
+    methods: str = "all",
+    sizes: str = "all",
+    draws: str = "0:500",
 ) -> list[SmallJob]:
-    """The jobs, all samples and sizes of the first draws before the next ones."""
-    methods = tuple(SMALL_METHODS) if methods is None else tuple(methods)
-    check_names(samples, SAMPLES, "samples")
-    check_names(models, ARENA_MODELS, "models")
-    check_names(methods, SMALL_METHODS, "methods")
-    check_names(sizes, SMALL_SIZES, "sizes")
-    blocks: dict[int, list[int]] = {}
-    for draw in draws:
-        blocks.setdefault(draw // DRAWS_TOGETHER, []).append(draw)
+    """The jobs of these names, all samples and sizes of the first draws before the next ones."""
+    generators = parse_names(samples, SAMPLES, "samples")
+    around = parse_names(models, ARENA_MODELS, "models")
+    learners = parse_names(methods, SMALL_METHODS, "methods")
+    counts = parse_names(sizes, SMALL_SIZES, "sizes")
     return [
-        SmallJob(sample, model, size, tuple(block), methods)
-        for block in blocks.values()
-        for model in models
-        for size in sorted(map(int, sizes), reverse=True)
-        for sample in samples
+        SmallJob(sample, model, size, tuple(block), tuple(learners))
+        for block in grouped(parse_seeds(draws), lambda draw: draw // DRAWS_TOGETHER).values()
+        for model in around
+        for size in sorted(map(int, counts), reverse=True)
+        for sample in generators
     ]
 
 
@@ -134,15 +136,13 @@ def run_small(
 def _do_small_job(job: SmallJob, *, folder: Path, until: float) -> None:
     """Run what is missing, rewriting the file after each draw."""
     torch.set_num_threads(1)
-    file, missing = job.file(folder), job.missing(folder)
+    missing = job.missing(folder)
     for draw in sorted({draw for draw, _ in missing}):
         if time.time() > until:
             return
         methods = [method for number, method in missing if number == draw]
         found = run_draw(job.sample, job.model, job.n_rows, draw, methods)
-        known = read_small(file) if file.exists() else []
-        others = [one for one in known if (one.draw, one.method) not in {(draw, name) for name in methods}]
-        write_small([*others, *found], file)
+        SMALL_RESULTS.put(found, job.file(folder), PLACE)
 
 
 def run_draw(sample: str, model: str, n_rows: int, draw: int, methods: Sequence[str]) -> list[SmallResult]:
@@ -160,17 +160,12 @@ def run_draw(sample: str, model: str, n_rows: int, draw: int, methods: Sequence[
                 intervals = intervals_of(new.X)
         except Exception as error:  # whatever fails, the other methods still run
             reason = " ".join(f"{type(error).__name__}: {error}".split())
-            results += [
-                SmallResult(*place, level, method, error=reason, processor=processor_name())
-                for level in SMALL_LEVELS
-            ]
+            results += [SmallResult(*place, level, method, error=reason) for level in SMALL_LEVELS]
             continue
         for number, level in enumerate(SMALL_LEVELS):
             found = _measured(level, given, new, intervals[..., number])
-            results.append(
-                SmallResult(*place, level, method, *found, seconds=seconds, processor=processor_name())
-            )
-    return results
+            results.append(SmallResult(*place, level, method, *found, seconds=seconds))
+    return [replace(one, processor=processor_name()) for one in results]
 
 
 def _estimator(model: str, stages: Stages, seed: int) -> SharedModel:
@@ -191,15 +186,12 @@ def _measured(
     return float(hits.mean()), groups, metrics.finite_fraction(intervals), score
 
 
-Learned = Callable[[NDArray], NDArray]
-
-
-def _split(estimator: SharedModel, given: Sample, seed: int) -> Learned:
+def _split(estimator: SharedModel, given: Sample, seed: int) -> ToIntervals:
     reg = SplitConformalRegressor(estimator, device="cpu", random_state=seed).fit(given.X, given.y)
     return lambda X: reg.predict_interval(X, list(SMALL_LEVELS))[1]
 
 
-def _lvd(estimator: SharedModel, given: Sample, seed: int, *, calibration: str) -> Learned:
+def _lvd(estimator: SharedModel, given: Sample, seed: int, *, calibration: str) -> ToIntervals:
     reg = LVDRegressor(
         estimator,
         calibration=calibration,
@@ -210,7 +202,7 @@ def _lvd(estimator: SharedModel, given: Sample, seed: int, *, calibration: str) 
     return lambda X: reg.predict_interval(X)[1]
 
 
-def _cv_plus(estimator: SharedModel, given: Sample, seed: int) -> Learned:
+def _cv_plus(estimator: SharedModel, given: Sample, seed: int) -> ToIntervals:
     """CV+ (Barber et al. 2021), with the folds of the cross-validated errors and their models."""
     X, y = given.X, given.y[:, None]
     folds, models, residuals = np.empty(len(y), np.int64), [], np.empty_like(y)
@@ -226,7 +218,7 @@ def _cv_plus(estimator: SharedModel, given: Sample, seed: int) -> Learned:
     return intervals
 
 
-SMALL_METHODS: dict[str, Callable[[SharedModel, Sample, int], Learned]] = {
+SMALL_METHODS: dict[str, Callable[[SharedModel, Sample, int], ToIntervals]] = {
     "split": _split,
     "cv-plus": _cv_plus,
     "lvd-split": partial(_lvd, calibration="split"),
@@ -234,20 +226,6 @@ SMALL_METHODS: dict[str, Callable[[SharedModel, Sample, int], Learned]] = {
 }
 
 
-def read_small(source: Path) -> list[SmallResult]:
-    """Read all results of a folder, or of a compact table."""
-    return read_result_rows(
-        *(source, "runs", SmallResult),
-        what="a table of small samples",
-        made_by="python -m experiments small-samples",
-    )
-
-
 def count_small(folder: Path) -> int:
     """The number of results in a folder."""
-    return len(read_small(folder)) if any((folder / "runs").glob("[!.]*.csv")) else 0
-
-
-def write_small(results: Sequence[SmallResult], path: Path) -> None:
-    """Write all results as one compact table."""
-    write_dataclasses(results, path, SmallResult, digits=5)
+    return sum(len(SMALL_RESULTS.read_file(file)) for file in (folder / "runs").glob("[!.]*.csv"))

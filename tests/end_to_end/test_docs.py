@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import beyond, beyond_page
-from experiments.molecules.group_counts import held_of, read_counts
+from experiments.molecules.group_counts import COUNTS, held_of
 from experiments.molecules.quantum_page import write_quantum_page
 from experiments.paper.collect import read_results
 from experiments.paper.method_grids import decision_grid, tails_grid
@@ -190,7 +190,7 @@ def test_the_readme_names_tails_and_groups_as_the_tables_have_them():
     rows = read_results(RESULTS / "small_sound.csv")
     tails = {row[0].text: row for row in tails_grid(rows, "sound", read_results(RESULTS / "rerun")).rows}
     glance = {row[0].text: row for row in decision_grid(rows, "sound").rows}
-    counts = read_counts(RESULTS / "qm9_groups.csv")
+    counts = COUNTS.read_file(RESULTS / "qm9_groups.csv")
     held = {
         method: "{} of {}".format(*held_of(counts, "paper", "qm9", method, "text"))
         for method in (MAIN_VARIANT, "split")

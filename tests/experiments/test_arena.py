@@ -25,7 +25,7 @@ from experiments.arena.tables import (
     load_arena_table,
     packaged_file,
 )
-from experiments.paper.result_store import read_calls
+from experiments.paper.result_store import read_calls, write_dataclasses
 from lvd import InputError
 
 FAST = ("split", "ten-lines")
@@ -189,13 +189,18 @@ class TestRowsFromOutside:
 
 
 def test_a_run_goes_on_from_a_compact_table(tmp_path):
-    jobs = contest.plan_arena(tables=["corner"], models=["trees"], methods=FAST, seeds=[0], levels=[0.9])
+    jobs = contest.plan_arena(
+        tables="corner", models="trees", methods="split,ten-lines", seeds="0", levels="0.9"
+    )
     assert contest.run_arena(jobs, tmp_path / "first") == 2
-    contest.write_arena(contest.read_arena(tmp_path / "first"), tmp_path / "arena.csv")
+    contest.ARENA_RESULTS.write(contest.ARENA_RESULTS.read(tmp_path / "first"), tmp_path / "arena.csv")
     contest.unpack_arena(tmp_path / "arena.csv", tmp_path / "second")
     assert contest.run_arena(jobs, tmp_path / "second") == 0
     np.testing.assert_equal(
-        *(list(map(dataclasses.asdict, contest.read_arena(tmp_path / name))) for name in ("first", "second"))
+        *(
+            list(map(dataclasses.asdict, contest.ARENA_RESULTS.read(tmp_path / name)))
+            for name in ("first", "second")
+        )
     )
 
 
@@ -204,12 +209,15 @@ def test_a_compact_table_adds_what_a_folder_lacks_and_replaces_nothing(tmp_path,
         dataclasses.replace(measured(split, np.zeros((len(split.y_test), 2))), method=name, width=1.0)
         for name in FAST
     ]
-    contest.write_arena(old, tmp_path / "arena.csv")
+    contest.ARENA_RESULTS.write(old, tmp_path / "arena.csv")
     (tmp_path / "runs").mkdir()
     newer = dataclasses.replace(old[0], width=2.0)
-    contest.write_arena([newer], tmp_path / "runs" / "corner-trees-0.csv")
+    contest.ARENA_RESULTS.write([newer], tmp_path / "runs" / "corner-trees-0.csv")
     contest.unpack_arena(tmp_path / "arena.csv", tmp_path)
-    assert {one.method: one.width for one in contest.read_arena(tmp_path)} == {"split": 2.0, "ten-lines": 1.0}
+    assert {one.method: one.width for one in contest.ARENA_RESULTS.read(tmp_path)} == {
+        "split": 2.0,
+        "ten-lines": 1.0,
+    }
 
 
 def test_our_forms_need_no_more_than_the_numerical_packages(tmp_path):
@@ -235,7 +243,7 @@ def test_our_forms_need_no_more_than_the_numerical_packages(tmp_path):
     command = [sys.executable, "-c", program, *words, "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stdout) == (0, "1 results\n"), done.stderr
-    (result,) = contest.read_arena(tmp_path)
+    (result,) = contest.ARENA_RESULTS.read(tmp_path)
     assert result.method == "split"
     (call,) = read_calls(tmp_path)
     assert "python -m experiments.arena --tables corner --models trees --methods split" in call.command
@@ -284,16 +292,18 @@ def broken(split, level):
 
 
 def test_what_is_finished_is_not_done_again_and_what_failed_is(tmp_path, monkeypatch):
-    jobs = contest.plan_arena(tables=["corner"], models=["trees"], methods=FAST, seeds=[0], levels=[0.9])
+    jobs = contest.plan_arena(
+        tables="corner", models="trees", methods="split,ten-lines", seeds="0", levels="0.9"
+    )
     monkeypatch.setitem(CONTESTANTS, "ten-lines", Contestant("ten lines", broken, ""))
     assert contest.run_arena(jobs, tmp_path) == 2
-    first, second = contest.read_arena(tmp_path)
+    first, second = contest.ARENA_RESULTS.read(tmp_path)
     assert (first.error, second.error) == ("", "ValueError: it is broken")
     assert first.processor == second.processor != ""
     assert math.isnan(second.coverage)
     monkeypatch.setitem(CONTESTANTS, "ten-lines", Contestant("ten lines", contestants.ten_lines, ""))
     assert contest.run_arena(jobs, tmp_path) == 1
-    assert [one.error for one in contest.read_arena(tmp_path)] == ["", ""]
+    assert [one.error for one in contest.ARENA_RESULTS.read(tmp_path)] == ["", ""]
     assert contest.run_arena(jobs, tmp_path) == 0
     assert [file.name for file in (tmp_path / "runs").iterdir()] == ["corner-trees-0.csv"]
 
@@ -305,17 +315,17 @@ def test_results_survive_the_file(tmp_path, split):
         known=0.5,
         width_error=-0.25,
     )
-    contest.write_dataclasses([result], tmp_path / "one.csv", ArenaResult, digits=17)
-    (read,) = contest.read_arena(tmp_path / "one.csv")
+    write_dataclasses([result], tmp_path / "one.csv", ArenaResult, digits=17)
+    (read,) = contest.ARENA_RESULTS.read(tmp_path / "one.csv")
     np.testing.assert_equal(dataclasses.asdict(read), dataclasses.asdict(result))
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"tables": ["moon"]}, "unknown name 'moon' in tables"),
-        ({"models": ["oracle"]}, "unknown name 'oracle' in models"),
-        ({"methods": ["magic"]}, "unknown name 'magic' in methods"),
+        ({"tables": "moon"}, "unknown name 'moon' in tables"),
+        ({"models": "oracle"}, "unknown name 'oracle' in models"),
+        ({"methods": "magic"}, "unknown name 'magic' in methods"),
     ],
 )
 def test_unknown_names_are_refused(given, message):
@@ -326,15 +336,15 @@ def test_unknown_names_are_refused(given, message):
 def test_a_missing_table_is_told_before_the_work(tmp_path, monkeypatch):
     monkeypatch.setenv("LVD_CACHE", str(tmp_path))
     with pytest.raises(InputError, match="table 'airfoil' was not found"):
-        contest.plan_arena(tables=["airfoil"], data_dir=tmp_path)
+        contest.plan_arena(tables="airfoil", data_dir=tmp_path)
 
 
 def test_other_files_are_no_results(tmp_path):
     (tmp_path / "x.csv").write_text("a,b\n1,2\n")
     with pytest.raises(InputError, match="is not a table of the arena"):
-        contest.read_arena(tmp_path / "x.csv")
+        contest.ARENA_RESULTS.read(tmp_path / "x.csv")
     with pytest.raises(InputError, match=r"no results in .* make some with: python -m experiments arena"):
-        contest.read_arena(tmp_path)
+        contest.ARENA_RESULTS.read(tmp_path)
 
 
 def test_text_and_missing_cells_are_coded_as_fit_does(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from experiments.arena.costs import ArenaCost, read_costs
+from experiments.arena.costs import COSTS, ArenaCost
 from experiments.arena.measures import ArenaResult
 from experiments.arena.page import (
     NEAR,
@@ -21,7 +21,6 @@ from experiments.arena.page import (
     write_arena_page,
 )
 from experiments.arena.summary import ArenaBoard
-from experiments.paper.result_store import write_dataclasses
 from lvd import InputError
 
 
@@ -295,9 +294,9 @@ def test_costs_are_listed_by_the_seconds_of_a_fit_and_failures_are_not(tmp_path)
         ArenaCost("a", "network", "split", 60, 200, 3.0, 0.001, 2.0),
         ArenaCost("a", "network", "cv-plus", error="ImportError: gone"),
     ]
-    write_dataclasses(costs, tmp_path / "costs.csv", ArenaCost)
+    COSTS.write(costs, tmp_path / "costs.csv")
     page = tmp_path / "arena.md"
-    write_arena_page(small_arena(), [], page, read_costs(tmp_path / "costs.csv"))
+    write_arena_page(small_arena(), [], page, COSTS.read_file(tmp_path / "costs.csv"))
     text = page.read_text()
     assert text.index("| split | 3.00 | 5 | 2 |") < text.index("| LVD | 14.00 | 10 | 31 |")
     assert "`a` (60 training rows)" in text

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from experiments.paper.collect import measure_results, read_csv, read_results, write_csv
+from experiments.paper.collect import METRICS, measure_results, read_results
 from experiments.paper.methods import MAIN_VARIANT, VARIANTS
 from experiments.paper.result_store import Result, failure_of, write_result
 from experiments.paper.runs import BenchRun
@@ -76,8 +76,8 @@ def test_the_compact_table_is_read_back(tmp_path):
         [result("split", [1.0] * 10), failure_of(BenchRun("paper", "bike", "DJ", 1), "a, b\nc", 0.5)]
     )
     path = tmp_path / "small.csv"
-    write_csv(rows, path)
-    back = read_csv(path)
+    METRICS.write(rows, path)
+    back = METRICS.read_file(path)
     assert [row.dataset for row in back] == ["bike", "bike", "yacht"]
     expected = sorted(rows, key=lambda row: (row.protocol, row.confidence_level))
     for ours, theirs in zip(back, expected, strict=True):
@@ -91,11 +91,11 @@ def test_a_folder_of_results_is_read_like_its_table(tmp_path):
 
 
 def test_a_folder_of_tables_is_read_as_one(tmp_path):
-    write_csv(measure_results([result("split", [1.0] * 10)]), tmp_path / "a.csv")
-    write_csv(measure_results([result("CQR", [1.0] * 10)]), tmp_path / "b.csv")
+    METRICS.write(measure_results([result("split", [1.0] * 10)]), tmp_path / "a.csv")
+    METRICS.write(measure_results([result("CQR", [1.0] * 10)]), tmp_path / "b.csv")
     (tmp_path / "other.csv").write_bytes(b"\xff\xfe,rows\n")
     assert [row.method for row in read_results(tmp_path)] == ["split", "CQR"]
-    write_csv(measure_results([result("CQR", [2.0] * 10)]), tmp_path / "c.csv")
+    METRICS.write(measure_results([result("CQR", [2.0] * 10)]), tmp_path / "c.csv")
     with pytest.raises(InputError, match=r"every run must be in the tables of .* once, but .*'CQR', 0, 0\.9"):
         read_results(tmp_path)
 
@@ -105,6 +105,6 @@ def test_another_table_is_refused(tmp_path, text):
     path = tmp_path / "other.csv"
     path.write_text(text)
     with pytest.raises(InputError, match=r"is not a table of results .*with: python -m experiments collect"):
-        read_csv(path)
+        METRICS.read_file(path)
     with pytest.raises(InputError, match="is not a table of results"):
-        read_csv(tmp_path / "missing.csv")
+        METRICS.read_file(tmp_path / "missing.csv")

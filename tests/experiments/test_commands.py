@@ -17,7 +17,7 @@ import pytest
 
 from command_line import Terminal, experiments_here, start_experiments
 from experiments.paper import figures
-from experiments.paper.collect import Measured, write_csv
+from experiments.paper.collect import METRICS, Measured
 from experiments.paper.methods import METHODS
 from experiments.paper.result_store import read_all
 
@@ -43,7 +43,7 @@ def table(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("table") / "small.csv"
     figures = dict.fromkeys(("MCR", "TCR", "AUROC", "MAD", "finite_count"), 60.0)
     widths = dict.fromkeys(("width", "width_lvd", "width_variants", "finite_variants"), 3.0)
-    write_csv(
+    METRICS.write(
         [
             Measured("paper", "yacht", m, seed, level, 62, **figures, **widths, seconds=1.0)
             for m in METHODS

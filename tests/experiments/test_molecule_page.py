@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.molecules.group_counts import GroupCount, write_counts
+from experiments.molecules.group_counts import COUNTS, GroupCount
 from experiments.molecules.groups import GROUPS
 from experiments.molecules.quantum_page import render_quantum_page, write_quantum_page
 from experiments.molecules.questions import read_answers
-from experiments.molecules.study import MoleculeResult, write_study
+from experiments.molecules.study import STUDY_RESULTS, MoleculeResult
 from experiments.molecules.study_page import overview, study_parts
-from experiments.paper.collect import Measured, write_csv
+from experiments.paper.collect import METRICS, Measured
 from experiments.paper.formats import MISSING
 from experiments.paper.layout import dataset_order, dataset_title
 from experiments.paper.methods import MAIN_VARIANT
@@ -118,8 +118,8 @@ def test_the_page_shows_groups(as_printed):
 
 
 def test_the_page_is_written_from_files(as_printed, tmp_path):
-    write_csv(as_printed, tmp_path / "qm9.csv")
-    write_counts(
+    METRICS.write(as_printed, tmp_path / "qm9.csv")
+    COUNTS.write(
         [GroupCount("paper", "qm9(mu)", MAIN_VARIANT, 0, 0.9, "text", "ester", 300, 270)], tmp_path / "g.csv"
     )
     write_quantum_page([tmp_path / "qm9.csv"], tmp_path / "page.md", groups=tmp_path / "g.csv")
@@ -171,8 +171,8 @@ class TestStudy:
         assert (part.n_seeds, part.scores["LVD"]["qm9(mu)"]) == (1, 1.0)
 
     def test_the_page_has_it_only_with_results(self, as_printed, tmp_path):
-        write_csv(as_printed, tmp_path / "qm9.csv")
-        write_study([self.result("LVD", 1.0), self.result("split", 2.0)], tmp_path / "study.csv")
+        METRICS.write(as_printed, tmp_path / "qm9.csv")
+        STUDY_RESULTS.write([self.result("LVD", 1.0), self.result("split", 2.0)], tmp_path / "study.csv")
         for study, shown in ((None, False), (tmp_path / "study.csv", True)):
             write_quantum_page([tmp_path / "qm9.csv"], tmp_path / "page.md", study=study)
             text = (tmp_path / "page.md").read_text()
@@ -191,7 +191,7 @@ short-qm9-DE-absolute-500-0.001,qm9,mu,0,500,7.0,1.2
 
     def test_answers_are_shown_beside_the_printed_figures(self, as_printed, tmp_path):
         (tmp_path / "answers.csv").write_text(self.ANSWERS)
-        write_csv(as_printed, tmp_path / "qm9.csv")
+        METRICS.write(as_printed, tmp_path / "qm9.csv")
         write_quantum_page([tmp_path / "qm9.csv"], tmp_path / "page.md", questions=tmp_path / "answers.csv")
         text = (tmp_path / "page.md").read_text()
         assert "trained for a few hundred batches" in text

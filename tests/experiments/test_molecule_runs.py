@@ -10,17 +10,16 @@ import numpy as np
 import pytest
 
 from experiments.molecules.group_counts import (
+    COUNTS,
     GroupCount,
     beside_printed,
     count_groups,
     group_grids,
     pool_seeds,
-    read_counts,
     shares_valid,
-    write_counts,
 )
 from experiments.molecules.groups import GROUPS, group_members
-from experiments.molecules.study import plan_study, read_study, run_study, write_study
+from experiments.molecules.study import STUDY_RESULTS, plan_study, run_study
 from experiments.paper import networks, protocols, runner
 from experiments.paper import result_store as store
 from experiments.paper.collect import collect_folder
@@ -118,8 +117,8 @@ def test_metrics_and_groups_come_from_the_same_files(results, tmp_path):
     one = next(c for c in counts if c.rule == "text" and c.group == "formaldehyde" and c.method == "split")
     test_rows = next(r for r in store.read_all(folder)).rows
     assert one.n == sum("C=O" in smiles for smiles in small_table().X[test_rows])
-    write_counts(counts, tmp_path / "counts.csv")
-    assert read_counts(tmp_path / "counts.csv") == counts
+    COUNTS.write(counts, tmp_path / "counts.csv")
+    assert COUNTS.read_file(tmp_path / "counts.csv") == counts
     with pytest.raises(InputError, match="no results in"):
         count_groups(tmp_path, lambda name: small_table())
 
@@ -132,7 +131,7 @@ def study(tmp_path_factory):
         patch.setattr(networks, "RECIPE", QUICK)
         patch.setattr(networks, "N_MEMBERS", 2)
         patch.setattr(runner, "load_dataset", lambda *_, **__: small_table(rings=True))
-        runs = plan_study(tables=["qm8(E1-CC2)"], methods=STUDY, seeds=[0])
+        runs = plan_study(tables="qm8(E1-CC2)", methods=",".join(STUDY), seeds="0")
         assert run_study(runs, folder) == 2 * len(STUDY)
         assert run_study(runs, folder) == 0
     return folder
@@ -143,7 +142,7 @@ STUDY = ("LVD", "LVD-widen", "split-members", "CQR-members", "split", "MADSplit-
 
 class TestStudy:
     def test_every_method_has_its_figures(self, study):
-        results = read_study(study)
+        results = STUDY_RESULTS.read(study)
         assert {(one.split, one.method) for one in results} == set(product(("random", "scaffold"), STUDY))
         assert not [one.error for one in results if one.error]
         for one in results:
@@ -174,11 +173,13 @@ class TestStudy:
                 np.testing.assert_array_equal(found[left_out], stored[left_out])
 
     def test_a_table_of_it_can_be_read_again(self, study, tmp_path):
-        results = read_study(study)
-        write_study(results, tmp_path / "study.csv")
-        assert [one.groups for one in read_study(tmp_path / "study.csv")] == [one.groups for one in results]
+        results = STUDY_RESULTS.read(study)
+        STUDY_RESULTS.write(results, tmp_path / "study.csv")
+        assert [one.groups for one in STUDY_RESULTS.read(tmp_path / "study.csv")] == [
+            one.groups for one in results
+        ]
         with pytest.raises(InputError, match="no results in"):
-            read_study(tmp_path)
+            STUDY_RESULTS.read(tmp_path)
 
 
 def test_a_spoilt_file_of_outputs_is_told(tmp_path):

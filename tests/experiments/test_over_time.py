@@ -11,10 +11,10 @@ import pytest
 
 import lvd
 from experiments.over_time.contest import (
+    COURSE_RESULTS,
     CourseResult,
     bounded_scores,
     lowest_in_a_row,
-    read_contest,
     run_contest,
 )
 from experiments.over_time.page import OURS, sequence_line, write_over_time_page
@@ -40,14 +40,14 @@ def short(monkeypatch):
     """A sequence of 1,200 rows in place of one."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, size=(1200, 2))
-    rows = Sequence(X, X[:, 0] + 0.1 * rng.normal(size=1200), "short")
+    rows = Sequence(X, X[:, 0] + 0.1 * rng.normal(size=1200))
     monkeypatch.setitem(SEQUENCES, "slow", lambda _: rows)
 
 
 def test_what_is_finished_is_not_done_again(short, tmp_path, monkeypatch):
     methods = ["split", "split-dtaci", "split-pid"]
     assert run_contest(["slow"], methods[:2], tmp_path) == 2
-    first = read_contest(tmp_path)
+    first = COURSE_RESULTS.read(tmp_path)
     assert all(0.85 < one.coverage < 0.95 and not one.error for one in first)
 
     def fail(stage):
@@ -55,7 +55,7 @@ def test_what_is_finished_is_not_done_again(short, tmp_path, monkeypatch):
 
     monkeypatch.setitem(RIVALS, "split-pid", ("split", fail))
     assert run_contest(["slow"], methods, tmp_path) == 1
-    assert [one.error for one in read_contest(tmp_path)] == ["", "", "RuntimeError: no memory"]
+    assert [one.error for one in COURSE_RESULTS.read(tmp_path)] == ["", "", "RuntimeError: no memory"]
     monkeypatch.undo()
 
 
@@ -68,7 +68,7 @@ def test_the_best_is_among_those_that_keep_the_level():
 
 
 def test_the_kept_results_meet_what_was_aimed_at_and_make_a_page(tmp_path):
-    rows = read_contest(RESULTS)
+    rows = COURSE_RESULTS.read(RESULTS)
     ours = [one for one in rows if one.method == OURS]
     assert len(ours) == len(SEQUENCES) == 5
     assert all(abs(one.coverage - 0.9) <= 0.01 and one.lowest >= 0.85 for one in ours)

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from experiments.paper.collect import Measured, write_csv
+from experiments.paper.collect import METRICS, Measured
 from experiments.paper.layout import LAYOUTS
 from experiments.paper.method_grids import FEATURED, decision_grid, features_grid, seconds_grid, tails_grid
 from experiments.paper.methods import MAIN_VARIANT, METHODS, REGRESSORS
@@ -100,7 +100,7 @@ def test_headings_go_down_one_level_at_a_time(as_printed):
 
 
 def test_the_page_is_written_from_tables_and_notes(as_printed, tmp_path):
-    write_csv(as_printed, tmp_path / "small.csv")
+    METRICS.write(as_printed, tmp_path / "small.csv")
     (tmp_path / "notes.toml").write_text('[[note]]\ndataset = "Bike"\ntext = "It leaks."\n')
     write_small_page([tmp_path / "small.csv"], tmp_path / "page.md", notes=tmp_path / "notes.toml")
     assert (tmp_path / "page.md").read_text().startswith("# Reproduction\n")

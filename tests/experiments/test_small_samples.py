@@ -7,9 +7,10 @@ import pytest
 from sklearn.dummy import DummyRegressor
 
 from command_line import experiments_here
+from experiments.arena.measures import lowest_pooled_group
 from experiments.arena.split import SharedModel
 from experiments.paper.stages import Stages
-from experiments.small.page import SmallBoard, lowest_group
+from experiments.small.page import SmallBoard
 from experiments.small.samples import GROUPS, SAMPLES
 from experiments.small.study import SMALL_METHODS, SmallResult, count_small, plan_small, run_draw, run_small
 from lvd import JackknifePlusRegressor
@@ -67,7 +68,7 @@ def test_five_groups_are_about_as_large(name):
 
 
 def test_after_the_minutes_no_draw_is_begun(tmp_path):
-    jobs = plan_small(sizes=("60",), draws=range(3), methods=("split",), models=("trees",))
+    jobs = plan_small(sizes="60", draws="0:3", methods="split", models="trees")
     run_small(jobs, tmp_path, minutes=1e-9)
     assert count_small(tmp_path) == 0
 
@@ -91,5 +92,5 @@ def test_both_forms_of_lvd_run():
 def test_groups_are_pooled_and_draws_that_lack_a_method_left_out():
     one = SmallResult("friedman", "trees", 60, 0, 0.9, "split", 0.8, "1/2 4/4 4/4 4/4 4/4", 1.0, 2.0)
     other = SmallResult("friedman", "trees", 60, 1, 0.9, "split", 0.8, "2/2 3/4 4/4 4/4 4/4", 1.0, 2.0)
-    assert lowest_group([one, other]) == 0.75
+    assert lowest_pooled_group([one, other]) == 0.75
     assert SmallBoard([one, other], "trees").sizes == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import astuple, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -99,7 +99,7 @@ class TestMeasuring:
         assert [one.who for one in costs] == list(FITS)
         again = million.run(plan, file, lambda cost: pytest.fail("measured twice"))
         assert [one.who for one in again] == list(FITS)
-        assert costs[0].date == million.this_environment().date
+        assert costs[0].date == million.date_to_load()[0]
 
     def test_a_process_that_fails_says_why(self):
         with pytest.raises(InputError, match=r"nobody failed at 1,000 rows: KeyError: 'nobody'"):
@@ -180,7 +180,7 @@ def cost(part, who, rows, **measured):
         "width": 3.0,
     }
     given = Found(**(figures | {"effective_rows": 10.0} | measured))
-    return Cost(*astuple(million.this_environment()), part, who, rows, 1000, *given)
+    return Cost(*million.date_to_load(), part, who, rows, 1000, *given)
 
 
 def point(way, rows, level, found, **changed):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -30,14 +31,17 @@ online = typer.Typer(name="online", no_args_is_help=True, help="Intervals for ro
 State = Annotated[Path, argument("STATE", "The folder that lvd online init wrote.")]
 
 
-@online.command(
-    name="init",
-    epilog=console.examples(
-        "lvd online init demand-model --key hour --out demand-online",
-        "lvd online init demand-model --key hour --half-life 720 --out demand-online",
-        "lvd online init demand-model --key hour --time hour --half-life 7d --half-life 30d --out demand-online",
-    ),
-    no_args_is_help=True,
+def _command(name: str, *examples: str) -> Callable[[Callable[..., None]], object]:
+    """A command of this group, with the arguments of some examples for its help."""
+    commands = (f"lvd online {name} {words}" for words in examples)
+    return online.command(name, epilog=console.examples(*commands), no_args_is_help=True)
+
+
+@_command(
+    "init",
+    "demand-model --key hour --out demand-online",
+    "demand-model --key hour --half-life 720 --out demand-online",
+    "demand-model --key hour --time hour --half-life 7d --half-life 30d --out demand-online",
 )
 def begin_online(
     model: Model,
@@ -106,10 +110,9 @@ def begin_online(
     console.show(f"state written to {out}; rows are named by {key!r}")
 
 
-@online.command(
-    name="predict",
-    epilog=console.examples("lvd online predict demand-online today.csv --out today-with-intervals.csv"),
-    no_args_is_help=True,
+@_command(
+    "predict",
+    "demand-online today.csv --out today-with-intervals.csv",
 )
 def predict_online(
     state: State,
@@ -140,10 +143,9 @@ def predict_online(
         console.show(f"{report.n_unknown:,} rows are unknown: no training row or observed row is similar")
 
 
-@online.command(
-    name="observe",
-    epilog=console.examples("lvd online observe demand-online yesterday-measured.csv"),
-    no_args_is_help=True,
+@_command(
+    "observe",
+    "demand-online yesterday-measured.csv",
 )
 def observe_online(state: State, data: Data, *, json: Json = False) -> None:
     """Take the labels of rows that were predicted earlier.
@@ -169,10 +171,10 @@ def observe_online(state: State, data: Data, *, json: Json = False) -> None:
         console.show(f"{report.n_unlabelled:,} rows have no label")
 
 
-@online.command(
-    name="status",
-    epilog=console.examples("lvd online status demand-online", "lvd online status demand-online --json"),
-    no_args_is_help=True,
+@_command(
+    "status",
+    "demand-online",
+    "demand-online --json",
 )
 def show_status(state: State, *, json: Json = False) -> None:
     """Show how the intervals are doing: coverage of the latest rows, the current level, the half-life, alarms.
@@ -216,10 +218,9 @@ def show_status(state: State, *, json: Json = False) -> None:
         raise typer.Exit(ALARMED)
 
 
-@online.command(
-    name="report",
-    epilog=console.examples("lvd online report demand-online --out demand.html"),
-    no_args_is_help=True,
+@_command(
+    "report",
+    "demand-online --out demand.html",
 )
 def report_online(
     state: State,

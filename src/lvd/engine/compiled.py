@@ -652,19 +652,19 @@ def find_calibrated_ranks(
             ranks[i, column] = least
 
 
-@checked(
-    points="float64 n k",
-    above="?float64 n",
-    below="?float64 n",
-    precisions="?float64 n",
-    blocks=check_blocks,
-    largest="float64 2",
-    levels="float64 l",
-    values="?float64 1 b w",
-    ranks=">int64 n l",
-    certain=">bool n",
-    moments=">float64 n 0|3",
-)
+QUERIES: dict[str, Any] = {
+    "points": "float64 n k",
+    "above": "?float64 n",
+    "below": "?float64 n",
+    "precisions": "?float64 n",
+    "blocks": check_blocks,
+    "largest": "float64 2",
+    "levels": "float64 l",
+}
+FOUND: dict[str, Any] = {"ranks": ">int64 n l", "certain": ">bool n"}
+
+
+@checked(**QUERIES, values="?float64 1 b w", **FOUND, moments=">float64 n 0|3")
 @njit(**OPTIONS)
 @no_type_check
 def find_ranks(points, above, below, precisions, blocks, largest, levels, values, ranks, certain, moments):
@@ -724,17 +724,7 @@ def find_ranks(points, above, below, precisions, blocks, largest, levels, values
                 certain[i] &= sure
 
 
-@checked(
-    points="float64 n k",
-    above="?float64 n",
-    below="?float64 n",
-    precisions="?float64 n",
-    blocks=check_blocks,
-    largest="float64 2",
-    levels="float64 l",
-    ranks=">int64 n l",
-    certain=">bool n",
-)
+@checked(**QUERIES, **FOUND)
 @njit(**OPTIONS)
 @no_type_check
 def find_ranks_among_few(points, above, below, precisions, blocks, largest, levels, ranks, certain):

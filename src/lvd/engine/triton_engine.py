@@ -46,11 +46,6 @@ LOWEST = -1e30
 """An exponent of weight 0 that, unlike -inf, can be split in two."""
 
 
-def error_growth(n_products: int) -> float:
-    """The error of a sum of this many products, in roundings of its terms."""
-    return max(1.0, 0.25 * math.sqrt(n_products))
-
-
 class Limits(NamedTuple):
     """When float32 may be used, and whether to settle what it cannot decide or else use the wider candidate."""
 
@@ -124,7 +119,8 @@ class FusedCalibration:
         self._given = (points, scores, scales, limits)
         self.limits = limits
         self.n_points, self.n_components = points.shape
-        self.processors = _multiprocessors(points.device)
+        properties = torch.cuda.get_device_properties(points.device) if points.is_cuda else None
+        self.processors = int(properties.multi_processor_count) if properties else 1
         self.width = max(16, triton.next_power_of_2(self.n_components + 2))
         self.centre = points.mean(0)
         self.stretch = points.new_full((1,), math.sqrt(math.log2(math.e)))
@@ -134,7 +130,8 @@ class FusedCalibration:
         self.log_mass = math.log(self.n_points) + (
             math.log(2.0) * float(finite.max()) if len(finite) else 0.0
         )
-        self.growth = TENSOR_CORE_GROWTH * error_growth(self.n_components + 2)
+        # The error of a sum of so many products, in roundings of its terms.
+        self.growth = TENSOR_CORE_GROWTH * max(1.0, 0.25 * math.sqrt(self.n_components + 2))
         shifted = (points - self.centre) * self.stretch
         norms = shifted.norm(dim=1) / self.stretch
         self.largest_norm = float(norms.max())
@@ -363,7 +360,3 @@ def _join_answers(parts: list[Answer]) -> Answer:
 def _usual_own(like: Float[Tensor, "_ _"], n: int) -> Float[Tensor, "n 3"]:
     """The defaults of n queries: mass 1 at +inf, none at -inf, and ``1 / h^2 = 1``."""
     return like.new_tensor([1.0, 0.0, 1.0]).repeat(n, 1)
-
-
-def _multiprocessors(device: torch.device) -> int:
-    return int(torch.cuda.get_device_properties(device).multi_processor_count) if device.type == "cuda" else 1

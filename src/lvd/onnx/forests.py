@@ -53,10 +53,9 @@ def predict_trees(rows: Node, trees: FlatTrees, *, exact: bool = True) -> Node:
         large = np.round(trees.values / unit) * unit
         parts = [large, trees.values - large]
     sums = _sum_leaves(rows, trees, np.concatenate(parts, axis=1)).cast(DOUBLE)
-    halves = [
-        sums.columns(np.arange(n_values) + n_values * part) for part in range(len(parts)) if len(parts) > 1
-    ]
-    total = (halves[0] + halves[1] if halves else sums) + trees.baseline[None]
+    if exact:
+        sums = sums.columns(np.arange(n_values)) + sums.columns(np.arange(n_values) + n_values)
+    total = sums + trees.baseline[None]
     return total.then("Exp") if trees.logarithms else total
 
 

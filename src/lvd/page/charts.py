@@ -90,18 +90,18 @@ def axis_floor(lowers: Iterable[float]) -> float:
     return min(0.9, math.floor(10.0 * min(lowers)) / 10.0)
 
 
-def polyline(
-    css: str,
-    x: Axis,
-    y: Axis,
-    xs: Float[NDArray, "k"],
-    ys: Float[NDArray, "k"],
-    *,
-    element: str = "polyline",
-) -> Shape:
-    """A line through points or, as a ``polygon``, the area it encloses."""
+def polyline(css: str, x: Axis, y: Axis, xs: Float[NDArray, "k"], ys: Float[NDArray, "k"]) -> Shape:
+    """A line through points."""
     places = " ".join(f"{x(a):g},{y(b):g}" for a, b in zip(xs.tolist(), ys.tolist(), strict=True))
-    return Shape(element, css, {"points": places})
+    return Shape("polyline", css, {"points": places})
+
+
+def band_area(
+    x: Axis, y: Axis, xs: Float[NDArray, "k"], lower: Float[NDArray, "k"], upper: Float[NDArray, "k"]
+) -> Shape:
+    """The area between two lines, along the upper one and back along the lower one."""
+    border = polyline("band", x, y, np.concatenate([xs, xs[::-1]]), np.concatenate([upper, lower[::-1]]))
+    return replace(border, element="polygon")
 
 
 def line(css: str, x1: float, y1: float, x2: float, y2: float) -> Shape:
@@ -133,9 +133,7 @@ def calibration_chart(curves: Sequence[tuple[str, CalibrationCurve]], confidence
     chart = _against_level(
         label, "coverage", confidence_level, levels=main.levels, curves=coverages, tips=tips
     )
-    there_and_back = np.concatenate([main.levels, main.levels[::-1]])
-    borders = np.concatenate([main.upper, main.lower[::-1]])
-    band = polyline("band", chart.x, chart.y, there_and_back, borders, element="polygon")
+    band = band_area(chart.x, chart.y, main.levels, main.lower, main.upper)
     return replace(chart, shapes=[band, polyline("ideal", chart.x, chart.y, ends, ends), *chart.shapes])
 
 
@@ -159,8 +157,7 @@ def pit_chart(pit: PitHistogram) -> Chart:
         tip = f"{left:g} to {right:g}: {percent(share, 1)} of the rows"
         bars.append(Shape("rect", "share", place, tip))
     level, ends = 1.0 / len(pit.shares), np.array([0.0, 1.0])
-    there_and_back, borders = np.array([0.0, 1.0, 1.0, 0.0]), np.array([pit.high, pit.high, pit.low, pit.low])
-    band = polyline("band", x, y, there_and_back, borders, element="polygon")
+    band = band_area(x, y, ends, np.array([pit.low, pit.low]), np.array([pit.high, pit.high]))
     label = (
         f"Histogram of probability integral transforms of {pit.n_rows:,} rows: the distributions {pit.finding}. "
         f"The largest of {len(pit.shares)} bins holds {percent(max(pit.shares), 1)}, the smallest "

@@ -12,7 +12,7 @@ from lvd._typing import Float, NDArray
 from lvd._validation import InputError
 from lvd.intervals import covered, widths
 from lvd.metrics.rolling import OverTime, TimeBlocks
-from lvd.page.charts import Axis, Chart, axis_floor, line, polyline, x_axis, y_axis
+from lvd.page.charts import Axis, Chart, axis_floor, band_area, line, polyline, x_axis, y_axis
 from lvd.page.evaluation import Evaluated
 from lvd.page.numbers import Digits, digits_for
 from lvd.tables.column_values import check_columns, for_each_column, list_rows, to_numbers
@@ -66,10 +66,8 @@ def coverage_chart(found: OverTime, level: float, *, dated: bool) -> Chart:
     """Coverage in rolling windows, with its band; the dashed line is the level."""
     days, x = found.moments, time_axis(found.moments, dated=dated)
     y = y_axis("coverage", axis_floor([*found.lower.tolist(), level]), 1.0, percent)
-    there_and_back = np.concatenate([days, days[::-1]])
-    borders = np.concatenate([found.upper, found.lower[::-1]])
     shapes = [
-        polyline("band", x, y, there_and_back, borders, element="polygon"),
+        band_area(x, y, days, found.lower, found.upper),
         line("ideal", x.start, y(level), x.stop, y(level)),
         polyline("curve s0", x, y, days, found.coverage),
     ]

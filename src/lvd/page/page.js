@@ -1,9 +1,7 @@
-"use strict";
-// Sorts, filters and opens rows. Texts only ever become text nodes; drawings are shown as images, which run nothing.
+// Sorts, filters and opens rows; drawings are shown as images, which run nothing.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const STEP = 25;
-  const SVG = "http://www.w3.org/2000/svg";
 
   const rows = data.rows.map((r) => {
     const [row, y, prediction, lower, upper, evidence, status, sentence, unknown, missing, neighbors, cells, picture, known, times] = r;
@@ -21,7 +19,7 @@
   const FIGURES = ["row", "y", "prediction", "lower", "upper", "width", "error", "evidence", "known", "status"];
   const state = { key: "error", descending: true, query: "", status: "", shown: STEP, open: null };
 
-  // --- numbers and elements
+  // --- numbers
 
   function number(value) {
     if (value === Infinity) return "∞";
@@ -32,19 +30,6 @@
   }
 
   const percent = (share) => `${(100 * share).toFixed(1)}%`;
-
-  function element(name, attributes = {}, ...children) {
-    const made = document.createElement(name);
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-    made.append(...children);
-    return made;
-  }
-
-  function shape(name, attributes) {
-    const made = document.createElementNS(SVG, name);
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-    return made;
-  }
 
   // --- filter and sort
 
@@ -82,13 +67,8 @@
   function drawLine(row) {
     const values = [row.y, row.prediction, row.lower, row.upper, ...row.neighbors.map((one) => one[4])];
     const known = values.filter(Number.isFinite);
-    let low = Math.min(...known);
-    let high = Math.max(...known);
-    const room = (high - low || Math.abs(high) || 1) * 0.07;
-    low -= room;
-    high += room;
     const wide = Math.min(720, table.parentElement.clientWidth - 40);
-    const x = (value) => 12 + ((Math.min(Math.max(value, low), high) - low) / (high - low)) * (wide - 24);
+    const x = scale(known, wide);
     const label = `Interval from ${number(row.lower)} to ${number(row.upper)}, prediction ${number(row.prediction)}, true value ${number(row.y)}`;
     const svg = shape("svg", { width: wide, height: 78, class: "line", role: "img", "aria-label": label });
     svg.append(shape("line", { class: "axis", x1: 12, x2: wide - 12, y1: 58, y2: 58 }));
@@ -102,11 +82,8 @@
     const at = x(row.y);
     const truth = `${at},15 ${at + 8},24 ${at},33 ${at - 8},24`;
     svg.append(shape("polygon", { class: row.status === "missed" ? "truth missed" : "truth", points: truth }));
-    const ends = [[low + room, "start"], [high - room, "end"]];
-    for (const [value, anchor] of ends) {
-      const text = shape("text", { x: x(value), y: 74, "text-anchor": anchor });
-      text.textContent = number(value);
-      svg.append(text);
+    for (const [value, anchor] of [[Math.min(...known), "start"], [Math.max(...known), "end"]]) {
+      svg.append(shape("text", { x: x(value), y: 74, "text-anchor": anchor }, number(value)));
     }
     return svg;
   }
@@ -135,12 +112,10 @@
     const head = element("tr", {}, ...names.map((name, at) => element("th", { scope: "col", class: at < figures.length ? "num" : "" }, name)));
     const most = heaviest(row);
     const body = row.neighbors.map(([place, weight, similarity, error, target, ...scores]) => {
-      const bar = element("span", { class: "weight", "aria-hidden": "true" });
-      bar.style.width = `${Math.round((48 * weight) / most)}px`;
       const cells = data.neighbors[place]?.[0] ?? [];
       return element("tr", {},
         element("th", { scope: "row", class: "num" }, String(place)),
-        element("td", { class: "num" }, bar, percent(weight)),
+        element("td", { class: "num" }, weightBar(weight, most), percent(weight)),
         element("td", { class: "num" }, similarity.toFixed(3)),
         element("td", { class: "num" }, number(error)),
         ...scores.map((one) => element("td", { class: "num" }, one.toFixed(2))),

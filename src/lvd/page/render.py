@@ -67,7 +67,7 @@ def environment() -> Environment:
 
 def page_parts() -> dict[str, str]:
     """The style and script of a page, and the policy that allows only these and loads nothing."""
-    style, script = asset("page.css"), asset("page.js")
+    style, script = asset("page.css"), asset("elements.js") + asset("page.js")
     return {
         "version": __version__,
         "style": Markup(style),

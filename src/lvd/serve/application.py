@@ -231,11 +231,11 @@ class Server:
 @cache
 def form_page() -> tuple[str, str]:
     """The page and its content security policy: only this style and script, which only contact this server."""
-    html, more_style, script = (
+    html, more_style, more_script = (
         (files("lvd.serve") / name).read_text(encoding="utf-8")
         for name in ("form.html", "form.css", "form.js")
     )
-    style = asset("page.css") + more_style
+    style, script = asset("page.css") + more_style, asset("elements.js") + more_script
     policy = (
         f"default-src 'none'; img-src data:; connect-src 'self'; style-src {policy_hash(style)}; "
         f"script-src {policy_hash(script)}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

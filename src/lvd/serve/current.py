@@ -43,7 +43,8 @@ class CurrentModel:
             try:
                 served = self._load()
             except Exception as error:
-                self.problem = _in_one_line(error)
+                text = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
+                self.problem = " ".join(text.split())
                 self._failed, self.n_failures = found, self.n_failures + 1
                 return False
             self.served, self.loaded_at, self.problem = served, time.time(), None
@@ -63,8 +64,3 @@ def _warm_up(served: Served) -> None:
     row = {column.name: column.usual for column in served.columns}
     for path in ("/predict", "/explain"):
         answer_all(served, [Asked(path, to_json(row).encode())], most_rows=1)
-
-
-def _in_one_line(error: Exception) -> str:
-    text = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
-    return " ".join(text.split())

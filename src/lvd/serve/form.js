@@ -1,25 +1,9 @@
-"use strict";
-// Asks the server for the model's columns and for one row at a time. Texts only ever become text nodes.
+// Asks the server for the model's columns and for one row at a time.
 (() => {
-  const SVG = "http://www.w3.org/2000/svg";
   const MOST_CHOICES = 40;
   const BARS = 20;
   const at = (id) => document.getElementById(id);
   let model = null;
-
-  function element(name, attributes = {}, ...children) {
-    const made = document.createElement(name);
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-    made.append(...children);
-    return made;
-  }
-
-  function shape(name, attributes, text = "") {
-    const made = document.createElementNS(SVG, name);
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-    made.textContent = text;
-    return made;
-  }
 
   function number(value) {
     if (Math.abs(value) === Infinity) return value > 0 ? "∞" : "−∞";
@@ -80,14 +64,6 @@
   }
 
   // --- one row's answer
-
-  function scale(values, wide) {
-    const known = values.filter(Number.isFinite);
-    const least = Math.min(...known), most = Math.max(...known);
-    const room = (most - least || Math.abs(most) || 1) * 0.07;
-    const low = least - room, high = most + room;
-    return (value) => 12 + ((Math.min(Math.max(value, low), high) - low) / (high - low)) * (wide - 24);
-  }
 
   function drawInterval(one) {
     const wide = Math.max(240, Math.min(720, at("main").clientWidth - 70));
@@ -151,11 +127,9 @@
     const labelled = one.neighbors.some((row) => row.label);
     const cells = labelled ? ["molecule"] : Object.keys(one.neighbors[0].cells ?? {});
     const body = one.neighbors.map((row) => {
-      const bar = element("span", { class: "weight", "aria-hidden": "true" });
-      bar.style.width = `${Math.round((48 * row.weight) / heaviest)}px`;
       const figures = [row.similarity.toFixed(3), number(row.error ?? row.score), number(row.target)];
       return element("tr", {}, element("th", { scope: "row", class: "num" }, String(row.index)),
-        element("td", { class: "num" }, bar, percent(row.weight)),
+        element("td", { class: "num" }, weightBar(row.weight, heaviest), percent(row.weight)),
         ...figures.map((text) => element("td", { class: "num" }, text)), ...cells.map((name) => element("td", {}, (labelled ? row.label : row.cells[name]) ?? "")));
     });
     const head = [...names, ...cells].map((name, place) => element("th", { scope: "col", class: place < names.length ? "num" : "" }, name));

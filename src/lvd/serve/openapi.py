@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lvd._version import __version__
+from lvd.calibration.guarantees import GUARANTEES
 from lvd.serve.columns import ColumnFacts
 from lvd.serve.requests import RequestLimits
 from lvd.serve.served import Served
@@ -20,12 +21,17 @@ REFUSED = {
 
 def describe_service(served: Served, limits: RequestLimits, *, with_token: bool) -> dict[str, Any]:
     """The OpenAPI 3.1 document."""
+    number = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
+    level = "Confidence level; that of the fit by default."
+    count = {"type": "integer", "minimum": 1, "maximum": 1000}
     paths = {
         "/predict": _post(
-            "Predictions and intervals.", "Predicted", _level_option(many=True), _guarantee_option()
+            *("Predictions and intervals.", "Predicted", _option("level", _array_of(number), level)),
+            _option("guarantee", {"type": "string", "enum": list(GUARANTEES)}, "What the intervals promise."),
         ),
         "/explain": _post(
-            "Explanations of intervals.", "Explained", _level_option(many=False), _neighbors_option()
+            *("Explanations of intervals.", "Explained", _option("level", number, level)),
+            _option("neighbors", count, "Calibration rows to list."),
         ),
     }
     if served.keeps_rows:
@@ -119,21 +125,3 @@ def _post(summary: str, answer: str, *options: dict[str, Any], body: str = "Row"
 
 def _option(name: str, schema: dict[str, Any], text: str) -> dict[str, Any]:
     return {"name": name, "in": "query", "required": False, "schema": schema, "description": text}
-
-
-def _level_option(*, many: bool) -> dict[str, Any]:
-    number = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
-    return _option(
-        "level", _array_of(number) if many else number, "Confidence level; that of the fit by default."
-    )
-
-
-def _guarantee_option() -> dict[str, Any]:
-    kinds = ["local", "calibrated", "randomized", "transductive"]
-    return _option("guarantee", {"type": "string", "enum": kinds}, "What the intervals promise.")
-
-
-def _neighbors_option() -> dict[str, Any]:
-    return _option(
-        "neighbors", {"type": "integer", "minimum": 1, "maximum": 1000}, "Calibration rows to list."
-    )
