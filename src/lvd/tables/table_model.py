@@ -189,7 +189,7 @@ class TableModel:
         calibrating = trained if crossed and len(calib) == len(train) else prepared.read(calib)
         if isinstance(encoder, TableEncoder) and not takes(regressor.model_, "allow_nan"):
             encoder = replace(encoder, fills=True)
-            learned, trained, calibrating = _filled(encoder, learned, trained, calibrating)
+            learned, trained, calibrating = _without_gaps(encoder, learned, trained, calibrating)
         with warnings.catch_warnings(), counting_in_table(prepared.rows[calib]):
             # Duplicate rows in a table are not the caller's mistake: the report counts them.
             warnings.simplefilter("ignore", SharedRowsWarning)
@@ -794,7 +794,7 @@ class TableModel:
         return self.encoder.targets.index(name)
 
 
-def _filled(encoder: TableEncoder, *inputs: Any) -> list[Any]:
+def _without_gaps(encoder: TableEncoder, *inputs: Any) -> list[Any]:
     """The inputs with medians in place of NaN; a matrix that is given twice is filled once."""
     distinct = {id(X): X for X in inputs}
     found = {key: encoder.filled(X) for key, X in distinct.items()}
