@@ -184,8 +184,9 @@ class TableModel:
             if prepared.own_means:  # rows are recognised by their features if their targets are unknown
                 trained = prepared.read(train)
                 regressor.train_digests_ = np.sort(row_digests(regressor.model_.check(trained)))
-        some = drawn_rows(len(calib), regressor.max_calibration_rows, regressor.seed_, labels)
-        prepared, calib, labels = prepared.calibrated_by(some, labels)
+        prepared, calib, labels = prepared.calibrated_by(
+            drawn_rows(len(calib), regressor.max_calibration_rows, regressor.seed_, labels), labels
+        )
         calibrating = trained if crossed and len(calib) == len(train) else prepared.read(calib)
         if isinstance(encoder, TableEncoder) and not takes(regressor.model_, "allow_nan"):
             encoder = replace(encoder, fills=True)
