@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -139,12 +139,7 @@ class TableModel:
         _check_group_column(table, groups, target)
         ways: dict[str, Any] = {"target": target, "split": row_split, "seed": seed}
         plain = (row_split.kind, groups, guarantee) == ("random", None, "local")
-
-        def joins(n_rows: int) -> bool:
-            if regressor.calibration == "auto" and not plain:
-                return False
-            return regressor.chosen_calibration(n_rows) == "cross"
-
+        joins = partial(_calibrates_crosswise, regressor, plain)
         if column is None:
             fills = not takes(regressor, "allow_nan")
             prepared = prepare_columns(
@@ -800,6 +795,11 @@ def _without_gaps(encoder: TableEncoder, *inputs: Any) -> list[Any]:
     distinct = {id(X): X for X in inputs}
     found = {key: encoder.filled(X) for key, X in distinct.items()}
     return [found[id(X)] for X in inputs]
+
+
+def _calibrates_crosswise(regressor: LVDRegressor, plain: bool, n_rows: int) -> bool:
+    """Whether all rows outside the test part train and calibrate; by default only for a `plain` split."""
+    return (plain or regressor.calibration != "auto") and regressor.chosen_calibration(n_rows) == "cross"
 
 
 def _check_group_column(table: pa.Table, groups: str | None, target: str | Sequence[str]) -> None:
