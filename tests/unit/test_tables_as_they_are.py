@@ -29,7 +29,9 @@ def make_table(n=N, seed=0, **columns):
 
 
 def fit(table, **options):
-    regressor = lvd.LVDRegressor(lvd.NetRegressor(epochs=3), random_state=0, **options.pop("regressor", {}))
+    regressor = lvd.LVDRegressor(
+        lvd.NetRegressor(epochs=3), calibration="split", random_state=0, **options.pop("regressor", {})
+    )
     return TableModel.fit(table, regressor, target="y", **options)
 
 
