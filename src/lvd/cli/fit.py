@@ -331,8 +331,9 @@ def fit(
     paper's network, one layer trained for 20 passes.
 
     The default preset learns from out-of-fold errors where errors are large: it trains the model six times, once on
-    all training rows and once without each of five folds. Graph networks predict their own errors, so they are
-    trained fold by fold only with --calibration cross. --preset paper trains the model once.
+    all training rows and once without each of five folds (cross calibration of fewer than 1,000 rows: ten folds).
+    Graph networks predict their own errors, so they are trained fold by fold only with --calibration cross.
+    --preset paper trains the model once.
 
     With --groups, lvd predict needs that column too. Rows in a group without calibration rows are counted, and
     their intervals are infinite.
