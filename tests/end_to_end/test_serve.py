@@ -92,6 +92,17 @@ class TestPredict:
         assert local["y_pred"] == calibrated["y_pred"]
         assert local["upper_90"] != calibrated["upper_90"]
 
+    def test_cross_calibration_offers_the_local_guarantee_alone(self, tmp_path):
+        X = np.random.default_rng(0).normal(size=(80, 1))
+        lvd.LVDRegressor("trees", random_state=0).fit(X, X[:, 0]).save(tmp_path / "model")
+        with client_of(tmp_path / "model") as client:
+            parameters = client.get("/openapi.json").json()["paths"]["/predict"]["post"]["parameters"]
+            (offered,) = (one["schema"]["enum"] for one in parameters if one["name"] == "guarantee")
+            refused = client.post("/predict", json={"x1": 1.0}, params={"guarantee": "calibrated"})
+        assert offered == ["local"]
+        assert refused.status_code == 422
+        assert "or fit again with" in refused.text
+
     def test_those_who_ask_at_once_get_their_own_answers(self, homes, expected):
         """Rows are answered together; a broken one and one of other options do not touch the others."""
         served = load_served(homes.model)

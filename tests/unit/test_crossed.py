@@ -285,6 +285,7 @@ class TestAuto:
             {"folds": GroupKFold(3)},
             {"estimator": lambda X: X[:, 0]},
             {"estimator": lvd.ChempropEstimator()},
+            {"estimator": lvd.ChempropEstimator(loss=lvd.models.losses.SquaredLoss())},
         ],
         ids=lambda settings: next(iter(settings)),
     )
@@ -311,6 +312,18 @@ class TestAuto:
         assert not reg.fit(X, y, **given).is_crossed
         assert reg.promise == lvd.methods.base.PROMISES["local"]
 
+    def test_few_cases_are_not_few_rows(self):
+        reg = lvd.LVDRegressor(Ridge())
+        assert reg.chosen_calibration(10_000, 100) == reg.chosen_calibration(100, 50) == "split"
+        assert reg.chosen_calibration(100, 80) == "cross"
+
+    def test_a_network_that_is_trained_once(self):
+        class Slow(lvd.NetRegressor):
+            trained_once = True
+
+        assert lvd.LVDRegressor(Slow()).chosen_calibration(200) == "split"
+        assert lvd.LVDRegressor(Slow(), calibration="cross").chosen_calibration(200) == "cross"
+
     def test_rows_of_one_case_count_once(self):
         class Pairs(lvd.NetRegressor):
             def same_case(self, X):
@@ -330,5 +343,10 @@ class TestAuto:
     def test_other_guarantees_say_what_to_do(self):
         X, y = draw(0, 80)
         reg = lvd.LVDRegressor(Ridge(), random_state=0).fit(X, y)
-        with pytest.raises(lvd.InputError, match="calibration='split'"):
-            reg.predict_interval(X[:2], guarantee="calibrated")
+        for ask in (
+            lambda: reg.predict_interval(X[:2], guarantee="calibrated"),
+            lambda: reg.exceeds(X[:2], 0.0, guarantee="marginal"),
+        ):
+            with pytest.raises(lvd.InputError, match="or fit again with calibration='split'"):
+                ask()
+        assert np.isfinite(reg.exceeds(X[:2], 0.0).p_value).all()

@@ -62,7 +62,7 @@ def test_several_targets_have_a_feature_each_and_cross_calibration_none():
     prepared = prepare_columns(both, target=["paid", "other"], seed=0)
     assert prepared.encoder.columns[0].feature_names[-2:] == ("shop: mean target 1", "shop: mean target 2")
     np.testing.assert_allclose(prepared.training_inputs[:, -3], -prepared.training_inputs[:, -2])
-    crossed = prepare_columns(table, target="paid", seed=0, joins=lambda n_rows: True)
+    crossed = prepare_columns(table, target="paid", seed=0, joins=lambda n_rows, n_levels: True)
     assert crossed.encoder.columns[0].means == ()
 
 

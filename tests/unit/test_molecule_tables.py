@@ -134,7 +134,7 @@ class TestFit:
         split = RowSplit("scaffold")
         ways = {"target": "y", "column": "smiles", "skip_invalid": False, "seed": 0, "split": split}
         prepared = prepare_cells(
-            make_table(rings), make_regressor().estimator, joins=lambda n_rows: True, **ways
+            make_table(rings), make_regressor().estimator, joins=lambda n_rows, n_levels: True, **ways
         )
         labels = prepared.together[prepared.parts[0]]
         folds = prepared.folds(split, len(set(labels)), 0).split()

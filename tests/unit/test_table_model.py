@@ -245,3 +245,37 @@ class TestOnePassOfTheNetwork:
         calls = self.count(monkeypatch, fitted[0].regressor)
         fitted[0].explain(make_table().to_batches(), 3, 0.5)
         assert calls == [1]
+
+
+class TestFewRows:
+    """Tables of few rows calibrate crosswise, where that was measured."""
+
+    @staticmethod
+    def table(n_levels, n_rows=120):
+        rng = np.random.default_rng(0)
+        level = rng.permutation(np.arange(n_rows) % n_levels)
+        return pa.table(
+            {
+                "x": rng.normal(size=n_rows),
+                "level": [f"{one} km" for one in level],
+                "y": level + rng.normal(size=n_rows),
+            }
+        )
+
+    @pytest.mark.parametrize(("n_levels", "crossed"), [(30, True), (31, False)])
+    def test_with_many_levels_rows_are_set_aside(self, n_levels, crossed):
+        reg = lvd.LVDRegressor("trees", random_state=0)
+        model, report = TableModel.fit(self.table(n_levels), reg, target="y", keep=["level"])
+        assert model.regressor.is_crossed == crossed
+        assert (report.n_train == report.n_calib) == crossed
+        reg = lvd.LVDRegressor("trees", calibration="cross", random_state=0)
+        assert TableModel.fit(self.table(n_levels), reg, target="y", keep=["level"])[0].regressor.is_crossed
+
+    def test_the_parameters_are_those_of_the_user(self):
+        reg = lvd.LVDRegressor("trees", random_state=0)
+        before = reg.get_params()
+        TableModel.fit(self.table(3), reg, target="y")
+        assert reg.is_crossed
+        assert reg.get_params() == before
+        TableModel.fit(self.table(3, 700), reg, target="y")
+        assert not reg.is_crossed

@@ -181,7 +181,7 @@ def fit(
             "test rows both train and calibrate, through out-of-fold errors; sharper, especially on small tables, "
             "but coverage is then measured, not proved. auto: cross if these are 60 to 499 rows, else split. With "
             "--groups, another --guarantee, --split, --score, --kernel, --support or --bandwidth, with --joint, "
-            "--smiles or --preset paper, auto is split."
+            "--smiles or --preset paper, and with more than 30 texts in a column, auto is split."
         ),
     ] = "auto",
     max_calibration_rows: Annotated[
@@ -198,7 +198,7 @@ def fit(
         typer.Option(
             help="The coverage guarantee. local: coverage near each row, from similar rows. calibrated, randomized "
             "and transductive: coverage on average over all rows. Saved with the model; lvd predict can override "
-            "it."
+            "it, if rows were set aside (see --calibration)."
         ),
     ] = "local",
     when_unknown: Annotated[
@@ -504,14 +504,14 @@ def fit(
     if json:
         console.show_json({"model": str(out), **_facts_of(fitted.regressor), **asdict(found)})
     else:
-        show_fit(found, data, out, seed, page=report, regressor=fitted.regressor)
+        show_fit(found, data, out, seed, page=report, model=fitted)
 
 
 def _facts_of(regressor: LVDRegressor) -> dict[str, object]:
     """What was chosen for the table: the model, and how it is calibrated."""
     errors = getattr(regressor, "choice_", None) or None
     chosen = {"class": model_class(regressor), "held_out_errors": errors}
-    return {"estimator": chosen, "calibration": regressor.calibration}
+    return {"estimator": chosen, "calibration": "cross" if regressor.is_crossed else "split"}
 
 
 def _unread(

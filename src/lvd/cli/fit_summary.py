@@ -55,10 +55,11 @@ def model_text(regressor: LVDRegressor) -> str:
 
 
 def show_fit(
-    report: FitReport, data: Path, out: Path, seed: int, *, page: Path | None, regressor: LVDRegressor
+    report: FitReport, data: Path, out: Path, seed: int, *, page: Path | None, model: TableModel
 ) -> None:
     """Five lines for a single target, then notes on possible problems, and the figures."""
-    crossed = regressor.calibration == "cross"
+    regressor = model.regressor
+    crossed = regressor.is_crossed
     n_calib = 0 if crossed else report.n_calib + report.n_spared
     n_rows = report.n_train + n_calib + report.n_test + report.n_skipped + report.n_unlabelled
     inputs = f"{len(report.inputs)} input columns, {report.n_features} features"
@@ -84,7 +85,7 @@ def show_fit(
         console.show(line)
     written = f"model written to {out}{'' if page is None else f', page to {page}'}"
     console.show(f"{written}; it uses {model_text(regressor)}")
-    for note in notes(report, regressor):
+    for note in notes(report, model):
         console.show(f"note: {note}")
     console.show_unknown(report.n_unknown, report.unseen, report.n_test)
     show_metrics(report.targets, f"the {report.n_test:,} test rows, which no step has seen", report.n_test)
@@ -104,7 +105,7 @@ def with_card(
         "joint": regressor.joint,
         "guarantee": model.guarantee,
         "promise": model.promise,
-        "calibration": regressor.calibration,
+        "calibration": "cross" if regressor.is_crossed else "split",
         "max calibration rows": regressor.max_calibration_rows,
         "groups": model.groups,
         "confidence level": regressor.confidence_level,
@@ -117,11 +118,11 @@ def with_card(
     together = together_lines(report.together, regressor.joint)
     left_out = [f"left out: {console.left_out(report.n_skipped, report.n_unlabelled)}"]
     left_out += [f"left out: column {_column_text(name, report)}" for name in report.left_out]
-    card = ModelCard.of(source, report, texts, [*left_out, *together, *notes(report, regressor)])
+    card = ModelCard.of(source, report, texts, [*left_out, *together, *notes(report, model)])
     return replace(model, card=card.to_dict())
 
 
-def notes(report: FitReport, regressor: LVDRegressor) -> Iterator[str]:
+def notes(report: FitReport, model: TableModel) -> Iterator[str]:
     """What the user should look at."""
     from lvd.tables.column_coding import PLAIN_NUMBERS
 
@@ -168,7 +169,7 @@ def notes(report: FitReport, regressor: LVDRegressor) -> Iterator[str]:
             f"{len(report.mixtures):,} rows hold salts or mixtures (rows {', '.join(named)}): all of their parts "
             f"are read as one {report.case}; if only one part matters, keep it alone, and fit again"
         )
-    yield from _notes_on_few_rows(report, regressor)
+    yield from _notes_on_few_rows(report, model)
     if _many_infinite(report):
         more = "" if report.groups is None else " in each group"
         apart = " of other scaffolds" if report.split == "scaffold" else ""
@@ -177,14 +178,15 @@ def notes(report: FitReport, regressor: LVDRegressor) -> Iterator[str]:
             f"{'' if report.groups is None else ', fewer groups'} or a lower --level help; if --bandwidth is a "
             "number, so does adaptive, which looks as far as needed for similar rows"
         )
-    if _many_infinite(report) and report.split.startswith("time") and regressor.calibration == "split":
+    if _many_infinite(report) and report.split.startswith("time") and not model.regressor.is_crossed:
         yield (
             "all calibration rows are from one period, so few are similar to rows of another season; with "
             "--calibration cross, rows of all periods calibrate"
         )
 
 
-def _notes_on_few_rows(report: FitReport, regressor: LVDRegressor) -> Iterator[str]:
+def _notes_on_few_rows(report: FitReport, model: TableModel) -> Iterator[str]:
+    from lvd.methods.lvd import SMALL_TABLE
     from lvd.models.candidates import MANY_ROWS
     from lvd.tables.reports import percent, rows_to_tell
 
@@ -195,11 +197,9 @@ def _notes_on_few_rows(report: FitReport, regressor: LVDRegressor) -> Iterator[s
             f"{report.n_test:,} test rows are too few to tell whether {percent(level)} are covered, which takes "
             f"about {rows_to_tell(level):,}: run lvd evaluate on rows that come later"
         )
-    if (
-        report.case == "row"
-        and (regressor.calibration, regressor.joint) == ("split", None)
-        and report.n_train + report.n_calib < MANY_ROWS
-    ):
+    regressor, few = model.regressor, SMALL_TABLE[0] <= report.n_train + report.n_calib < MANY_ROWS
+    as_measured = report.case == "row" and not report.pooled and regressor.joint is None
+    if few and as_measured and model.guarantee == "local" and not regressor.is_crossed:
         yield (
             f"only {report.n_train:,} rows train and {report.n_calib:,} calibrate; with --calibration cross all "
             f"{report.n_train + report.n_calib:,} do both: sharper, but coverage is then measured, not proved"

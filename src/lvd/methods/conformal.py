@@ -553,6 +553,18 @@ class ConformalMethod(IntervalRegressor):
         beyond = np.full_like(end, -sign * np.inf)
         return np.stack([beyond, end] if side == "upper" else [end, beyond], axis=1)
 
+    def _check_guarantee(self, guarantee: str) -> None:
+        """Raise if cross-validated errors calibrate and the guarantee needs rows set aside."""
+        if self.is_crossed and guarantee != "local":
+            raise InputError(
+                *(
+                    Parameter("guarantee"),
+                    f" {guarantee!r} needs calibration rows that training has not seen, and ",
+                ),
+                *("here cross-validated errors calibrate; use 'local', or fit again with "),
+                Parameter("calibration", "split"),
+            )
+
     def _radii(
         self,
         rows: EvaluatedRows,
@@ -564,12 +576,7 @@ class ConformalMethod(IntervalRegressor):
         if not self.kernels_:
             refuse_choices(self, choices)
         guarantee = choices.get("guarantee", "local")
-        if self.is_crossed and guarantee != "local":
-            raise InputError(
-                Parameter("guarantee"),
-                f" {guarantee!r} needs calibration rows that training has not seen, and here cross-validated "
-                "errors calibrate; use 'local', or calibration='split'",
-            )
+        self._check_guarantee(guarantee)
         if guarantee == "randomized":
             choices["row_keys"] = rows.keys
         plans = [self.score_.plan(level) for level in levels.tolist()]

@@ -74,7 +74,7 @@ CROSSED = (
 )
 SMALL_TABLE = (60, 500)
 """``calibration="auto"`` is cross calibration from the first to below the second number of rows: there split
-calibration loses more than 3% of the interval score, and cross calibration was measured to reach the level."""
+calibration loses 3 to 15% of the interval score, and cross calibration was measured to reach the level."""
 MASS_OF_AVERAGED = 4.0
 """The `mass` for averaged kernels, where fewer rows are close to each other."""
 
@@ -87,8 +87,8 @@ class LVDRegressor(ConformalMethod):
     errors, weighted by similarity to the row being predicted, give the radius of its interval.
 
     The guarantee is local by default; ``predict_interval(X, guarantee="randomized")`` or ``"calibrated"`` uses
-    one that also holds on average, from the same calibration. With ``"randomized"``, ``smoothed=True`` meets
-    the level exactly (see :meth:`LocalConformal.radius`).
+    one that also holds on average, from the same calibration if that is ``"split"``. With ``"randomized"``,
+    ``smoothed=True`` meets the level exactly (see :meth:`LocalConformal.radius`).
 
     `fit` and `conformalize` accept ``groups=``, for a guarantee within each group, and ``weights=``, likelihood
     ratios for new rows from another population (:func:`lvd.shift.estimate_weights`); every method that predicts
@@ -131,16 +131,18 @@ class LVDRegressor(ConformalMethod):
         :class:`lvd.support.TrainingSupport`.
     confidence_level : the default level of :meth:`predict_interval`.
     calib_size : share of the rows of :meth:`fit` set aside for calibration, by default a quarter, and 50,000
-        rows at most. None trains on all of them; call :meth:`conformalize` afterwards.
+        rows at most; none with cross calibration. None trains on all of them; call :meth:`conformalize`
+        afterwards.
     prefit : the estimator is already trained and left untouched; functions always are. Rows it was trained on
         must not calibrate, so no row of :meth:`fit` does: call :meth:`conformalize` with rows it has not seen.
     calibration : ``"split"`` calibrates on rows unseen in training, and the guarantees hold as stated.
         ``"cross"`` trains on all rows and calibrates on the cross-validated errors of all rows, which is
         sharper, especially on small tables; `promise` says what is then proved and what is measured. For
         estimators that lvd trains. ``"auto"`` is ``"cross"`` for 60 to 499 rows, where a quarter of the rows
-        is a lot to lose, and ``"split"`` otherwise, or if the model is trained already or predicts its own
-        errors, `calib_size`, ``groups=`` or ``weights=`` are given, or the score, kernel or support is not the
-        default one. :attr:`is_crossed` tells which it was.
+        is a lot to lose, and ``"split"`` otherwise. It is also ``"split"`` for a model that is trained already
+        or predicts its own errors, with `calib_size`, `joint`, ``groups=`` or ``weights=``, with a splitter as
+        `folds`, and with another preset, score, kernel, bandwidth or support than the default.
+        :attr:`is_crossed` tells which it was.
     folds : number of folds for ``calibration="cross"``: by default 5, or 10 below 1,000 rows, which takes about
         twice as long and is sharper. Or a scikit-learn
         splitter that holds each row out once, such as ``KFold(5)`` for time-ordered rows or
@@ -256,8 +258,8 @@ class LVDRegressor(ConformalMethod):
             )
         self._conformity_score()
 
-    def chosen_calibration(self, n_cases: int) -> str:
-        """``"split"`` or ``"cross"``: which calibration `fit` chooses for so many different cases."""
+    def chosen_calibration(self, n_rows: int, n_cases: int | None = None) -> str:
+        """``"split"`` or ``"cross"``: which calibration `fit` chooses for so many rows and different cases."""
         check_choice(self.calibration, "calibration", ("auto", "split", "cross"))
         if self.calibration != "auto":
             return self.calibration
@@ -265,16 +267,17 @@ class LVDRegressor(ConformalMethod):
         as_measured = replace(self.settings, when_unknown=default.when_unknown) == default
         as_measured &= self.joint is None and self.kernel is None and self.support is None
         as_measured &= self.calib_size == "auto" and isinstance(self.folds, str | int)
-        if not as_measured or not SMALL_TABLE[0] <= n_cases < SMALL_TABLE[1]:
+        fewest, too_many = SMALL_TABLE
+        if not as_measured or n_rows >= too_many or (n_rows if n_cases is None else n_cases) < fewest:
             return "split"
         model = self._new_model(seed=0)
         first = model.first if isinstance(model, Candidates) else model
-        return "split" if first.prefit or first.estimates_errors else "cross"
+        return "split" if first.prefit or first.trained_once else "cross"
 
     def _crossed_folds(
         self, model: Model, cases: NDArray, labels: Mapping[str, Any], seed: int
     ) -> Folds | None:
-        chosen = self.chosen_calibration(len(np.unique(cases)))
+        chosen = self.chosen_calibration(len(cases), len(np.unique(cases)))
         if chosen == "split" or (labels and self.calibration == "auto"):
             return None
         if model.prefit:
@@ -669,8 +672,8 @@ class LVDRegressor(ConformalMethod):
 
         Claiming "above" where the p-value is at most a is wrong with probability at most a: near each row for
         ``guarantee="local"``, as with intervals, and on average over new rows for ``"marginal"``, which weights
-        all calibration rows equally. For many rows at once, :func:`lvd.select` on marginal p-values bounds the
-        share of wrong claims. Unknown rows have p-value 1 and probability NaN.
+        all calibration rows equally, and needs rows set aside. For many rows at once, :func:`lvd.select` on
+        marginal p-values bounds the share of wrong claims. Unknown rows have p-value 1 and probability NaN.
 
         Examples
         --------
@@ -683,6 +686,7 @@ class LVDRegressor(ConformalMethod):
         True
         """
         check_choice(guarantee, "guarantee", ("local", "marginal"))
+        self._check_guarantee(guarantee)
         found = self.predict_distribution(X, groups=groups, weights=weights, unknown=unknown)
         answers = found.above(threshold, equal_weights=guarantee == "marginal")
         return Exceedance(*(like(self._as_given(one), X) for one in answers))

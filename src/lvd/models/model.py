@@ -21,7 +21,7 @@ class Evaluation(NamedTuple):
     """A model's output for some rows: one column per target, embeddings, and quantiles if it has any.
 
     `inputs` are the rows with missing numbers filled in; None if none are missing. `spread` is the expected
-    error below and above the prediction, for models that estimate it themselves.
+    error below and above the prediction, for models that estimate it themselves; they should be `trained_once`.
     """
 
     y_pred: Float[NDArray, "n t"]
@@ -58,8 +58,9 @@ class Model(ABC):
         return False
 
     @property
-    def estimates_errors(self) -> bool:
-        """Whether it also predicts the size of its errors, so that no other models are trained to learn it."""
+    def trained_once(self) -> bool:
+        """Whether no fold model is trained unless the user asks for cross calibration: it takes long to train, or
+        predicts its own errors (`Evaluation.spread`)."""
         return False
 
     @property

@@ -85,6 +85,7 @@ class ChempropEstimator(EvaluatingRegressor, BaseEstimator):
     """
 
     takes_missing_targets: ClassVar[bool] = True
+    trained_once: ClassVar[bool] = True
 
     n_members: int = 5
     hidden_size: int = 300
@@ -104,11 +105,6 @@ class ChempropEstimator(EvaluatingRegressor, BaseEstimator):
     progress: bool = True
     device: str = "auto"
     random_state: RandomState = None
-
-    @property
-    def estimates_errors(self) -> bool:
-        """Whether the loss teaches it the size of its errors, as the default one does."""
-        return self.loss is None or isinstance(self.loss, QuantilesLoss)
 
     def check(self, X: ArrayLike) -> Molecules:
         """Convert SMILES, from a list, array or column, to graphs; an error names rows that RDKit cannot read."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from lvd._version import __version__
-from lvd.calibration.guarantees import GUARANTEES
 from lvd.serve.columns import ColumnFacts
 from lvd.serve.requests import RequestLimits
 from lvd.serve.served import Served
@@ -27,7 +26,11 @@ def describe_service(served: Served, limits: RequestLimits, *, with_token: bool)
     paths = {
         "/predict": _post(
             *("Predictions and intervals.", "Predicted", _option("level", _array_of(number), level)),
-            _option("guarantee", {"type": "string", "enum": list(GUARANTEES)}, "What the intervals promise."),
+            _option(
+                "guarantee",
+                {"type": "string", "enum": list(served.guarantees)},
+                "What the intervals promise.",
+            ),
         ),
         "/explain": _post(
             *("Explanations of intervals.", "Explained", _option("level", number, level)),

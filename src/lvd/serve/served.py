@@ -65,6 +65,11 @@ class Served(ABC):
         return self.method.promise
 
     @property
+    def guarantees(self) -> tuple[str, ...]:
+        """The guarantees that a request may ask for."""
+        return tuple(GUARANTEES)
+
+    @property
     def needed(self) -> list[str]:
         """The columns that rows must have."""
         return [column.name for column in self.columns]
@@ -138,6 +143,11 @@ class ServedTable(Served):
     def promise(self) -> str:
         """The promise of the guarantee chosen at fit time."""
         return self.model.promise
+
+    @property
+    def guarantees(self) -> tuple[str, ...]:
+        """All of them if rows were set aside for calibration."""
+        return ("local",) if self.model.regressor.is_crossed else super().guarantees
 
     def predict(self, rows: pa.Table, levels: Sequence[float] | None, guarantee: str | None) -> Columns:
         """See :meth:`TableModel.predict`."""

@@ -258,7 +258,11 @@ class Prepared:
         return PredefinedSplit(fold_of)
 
 
-def never(n_rows: int) -> bool:
+Joins: TypeAlias = Callable[[int, int], bool]
+"""Whether all rows outside the test part train and calibrate, from their number and the most levels of a column."""
+
+
+def never(n_rows: int, n_levels: int) -> bool:
     """Keep training and calibration rows apart, however many there are."""
     return False
 
@@ -273,7 +277,7 @@ def prepare_columns(
     split: RowSplit = AT_RANDOM,
     seed: int,
     fills: bool = True,
-    joins: Callable[[int], bool] = never,
+    joins: Joins = never,
     date_format: DateOrder | None = None,
 ) -> Prepared:
     """All columns but the targets and dropped ones as features, with a split, by default the paper's.
@@ -282,7 +286,7 @@ def prepare_columns(
     kinds are decided from all rows; levels, medians and first moments come from the training rows only. Missing
     numbers are NaN unless the encoder `fills` them in.
 
-    If `joins` is true of their number, the training and calibration parts are merged and used for both.
+    If `joins` says so, the training and calibration parts are merged and used for both.
 
     The column that defines the split is an input only as far as it can describe rows outside the training part:
     the recurring parts of a time, nothing of groups.
@@ -304,10 +308,9 @@ def prepare_columns(
     labelled = labelled_rows(table, targets)
     rows = np.flatnonzero(labelled)
     parts = split_table(split, table, rows, seed, date_format)
-    crossed = joins(len(parts[0]) + len(parts[1]))
-    learning = np.concatenate(parts[:2]) if crossed else parts[0]
-    forget = split.column if split.kind == "time" else None
-    columns = learn_from(encoder.columns, table.take(rows[learning]), forget_dates=forget)
+    learn = partial(learn_from, encoder.columns, forget_dates=split.column if split.kind == "time" else None)
+    columns, learning = _learn_columns(learn, table, rows, parts, joins)
+    crossed = len(learning) > len(parts[0])
     y = encoder.target(table.take(rows))
     own_means: dict[str, NDArray] = {}
     if not crossed:
@@ -378,6 +381,22 @@ def _left_out_by(split: RowSplit, table: pa.Table) -> set[str]:
     return set() if split.kind == "time" and are_dates(table[split.column]) else {split.column}
 
 
+def _learn_columns(
+    learn: Callable[[pa.Table], tuple[Column, ...]],
+    table: pa.Table,
+    rows: Int[NDArray, "n"],
+    parts: Parts,
+    joins: Joins,
+) -> tuple[tuple[Column, ...], Int[NDArray, "k"]]:
+    """The columns, and the rows that they are learned from: the training rows, or all outside the test part."""
+    both = np.concatenate(parts[:2])
+    if joins(len(both), 0):
+        columns = learn(table.take(rows[both]))
+        if joins(len(both), max((len(one.categories) + len(one.rare) for one in columns), default=0)):
+            return columns, both
+    return learn(table.take(rows[parts[0]])), parts[0]
+
+
 def _read_rows(
     encoder: TableEncoder, table: pa.Table, rows: Int[NDArray, "n"], places: Int[NDArray, "k"]
 ) -> Float[NDArray, "k p"]:
@@ -394,13 +413,13 @@ def prepare_cells(
     skip_invalid: bool,
     split: RowSplit = AT_RANDOM,
     seed: int,
-    joins: Callable[[int], bool] = never,
+    joins: Joins = never,
 ) -> Prepared:
     """One column as molecules, read by the estimator; all rows of a molecule are in the same part.
 
     Two rows are the same molecule if their canonical SMILES are equal. With a ``"scaffold"`` split, all
-    molecules of a scaffold are in the same part. If `joins` is true of the number of training and calibration
-    rows, they are one part.
+    molecules of a scaffold are in the same part. If `joins` says so, the training and calibration rows
+    are one part.
     """
     if not isinstance(estimator, ChempropEstimator | TrainedMPNN):
         raise InputError(
@@ -442,7 +461,7 @@ def prepare_cells(
         cells=strings,
         mixtures=tuple((rows[of_several_parts(molecules.canonical)] + 1).tolist()),
     )
-    return prepared.joined() if joins(len(train) + len(calib)) else prepared
+    return prepared.joined() if joins(len(train) + len(calib), 0) else prepared
 
 
 def refuse_classes(y: Float[NDArray, "n t"], targets: Sequence[str]) -> None:

@@ -129,7 +129,7 @@ def watch(
     )
     level, unseen = monitor.watch.confidence_level, Unseen()
     n_skipped = n_unlabelled = n_unknown = n_repeated = n_calibrating = 0
-    infinite = model.regressor.settings.when_unknown == "infinite"
+    infinite = model.regressor._infinite_when_unknown
     for part in labelled_parts(model.encoder, model.as_rows(batches)):
         rows, numbers = part.rows, part.numbers
         n_skipped, n_unlabelled = n_skipped + part.n_skipped, n_unlabelled + part.n_unlabelled
