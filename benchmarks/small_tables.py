@@ -85,9 +85,8 @@ PLACE = attrgetter("table", "model", "seed", "level", "method")
 
 
 def read_numbers(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """The numeric columns of a table and its target; rows without target are left out."""
-    cells = pd.read_csv(packaged_file(TABLES[name])).select_dtypes("number")
-    cells = cells[cells[TABLES[name].target].notna()]
+    """The numeric columns of a table and its target; rows with a missing cell are left out."""
+    cells = pd.read_csv(packaged_file(TABLES[name])).select_dtypes("number").dropna()
     y = cells.pop(TABLES[name].target).to_numpy(float)
     return cells.drop(columns=list(TABLES[name].drop)).to_numpy(float), y
 

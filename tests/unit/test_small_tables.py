@@ -55,6 +55,5 @@ def test_the_tables_are_small_and_hold_no_copy_of_the_target():
     for name in TABLES:
         X, y = small_tables.read_numbers(name)
         assert 70 < len(y) < 620
-        shown = np.where(np.isnan(X), np.nanmean(X, axis=0), X)
-        varies = shown.std(axis=0) > 0
-        assert np.abs(np.corrcoef(shown[:, varies].T, y)[-1, :-1]).max() < 0.999, name
+        varies = X.std(axis=0) > 0
+        assert np.abs(np.corrcoef(X[:, varies].T, y)[-1, :-1]).max() < 0.999, name
