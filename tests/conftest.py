@@ -33,6 +33,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 BRIEF = {
     "lvd.models.candidates.N_FOLDS": 2,
+    "lvd.models.candidates.MORE_FOLDS": 3,
     "lvd.models.validated.ROUND": 10,
     "lvd.models.validated.MOST_ROUNDS": 4,
     "lvd.models.regressor.LEAST_BATCHES": 100,

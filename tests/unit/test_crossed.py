@@ -10,7 +10,7 @@ from sklearn.model_selection import GroupKFold, KFold, TimeSeriesSplit
 from sklearn.tree import DecisionTreeRegressor
 
 import lvd
-from lvd.models.candidates import folds_of_cases
+from lvd.models.candidates import folds_of_cases, number_of_folds
 from lvd.models.quantile_model import QuantileModel
 from lvd.scores.distributional import ErrorShape
 from lvd.scores.scaled import BoostedScale, KernelScale
@@ -350,3 +350,8 @@ class TestAuto:
             with pytest.raises(lvd.InputError, match="or fit again with calibration='split'"):
                 ask()
         assert np.isfinite(reg.exceeds(X[:2], 0.0).p_value).all()
+
+
+@pytest.mark.usefixtures("full_training")
+def test_few_rows_have_ten_folds():
+    assert [number_of_folds(*sizes) for sizes in ((999, 999), (1000, 1000), (200, 4))] == [10, 5, 4]
