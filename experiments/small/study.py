@@ -180,9 +180,8 @@ def _measured(
 ) -> tuple[float, str, float, float]:
     """Coverage, overall and by group, the share of finite intervals, and the score."""
     hits = covered(new.y, intervals)
-    cut = np.clip(intervals, *widened_range(given.y))
     groups = " ".join(f"{hits[new.group == g].sum()}/{(new.group == g).sum()}" for g in range(GROUPS))
-    score = metrics.winkler_score(new.y, cut, level)
+    score = metrics.winkler_score(new.y, intervals, level, y_range=widened_range(given.y))
     return float(hits.mean()), groups, metrics.finite_fraction(intervals), score
 
 

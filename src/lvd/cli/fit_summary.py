@@ -40,6 +40,11 @@ def model_class(regressor: LVDRegressor) -> str:
     return type(getattr(regressor.model_, "model", regressor.model_)).__name__
 
 
+def calibration_text(regressor: LVDRegressor) -> str:
+    """Which calibration was chosen for the table."""
+    return "cross" if regressor.is_crossed else "split"
+
+
 def model_text(regressor: LVDRegressor) -> str:
     """The kind of the model, and how it was chosen."""
     kind = model_class(regressor)
@@ -105,7 +110,7 @@ def with_card(
         "joint": regressor.joint,
         "guarantee": model.guarantee,
         "promise": model.promise,
-        "calibration": "cross" if regressor.is_crossed else "split",
+        "calibration": calibration_text(regressor),
         "max calibration rows": regressor.max_calibration_rows,
         "groups": model.groups,
         "confidence level": regressor.confidence_level,

@@ -258,27 +258,33 @@ class LVDRegressor(ConformalMethod):
             )
         self._conformity_score()
 
-    def chosen_calibration(self, n_rows: int, n_cases: int | None = None) -> str:
-        """``"split"`` or ``"cross"``: which calibration `fit` chooses for so many rows and different cases."""
+    def chosen_calibration(
+        self, n_rows: int, n_cases: int | None = None, *, plain: bool = True, model: Model | None = None
+    ) -> str:
+        """``"split"`` or ``"cross"``: which calibration `fit` chooses for so many rows and different cases.
+
+        `plain` is whether the rows are like those it was measured on: drawn at random, without groups or weights.
+        `model` is the untrained model, made from the estimator if it is not given.
+        """
         check_choice(self.calibration, "calibration", ("auto", "split", "cross"))
         if self.calibration != "auto":
             return self.calibration
         default = PRESETS["default"]
-        as_measured = replace(self.settings, when_unknown=default.when_unknown) == default
+        as_measured = plain and replace(self.settings, when_unknown=default.when_unknown) == default
         as_measured &= self.joint is None and self.kernel is None and self.support is None
         as_measured &= self.calib_size == "auto" and isinstance(self.folds, str | int)
         fewest, too_many = SMALL_TABLE
         if not as_measured or n_rows >= too_many or (n_rows if n_cases is None else n_cases) < fewest:
             return "split"
-        model = self._new_model(seed=0)
-        first = model.first if isinstance(model, Candidates) else model
+        made = self._new_model(seed=0) if model is None else model
+        first = made.first if isinstance(made, Candidates) else made
         return "split" if first.prefit or first.trained_once else "cross"
 
     def _crossed_folds(
         self, model: Model, cases: NDArray, labels: Mapping[str, Any], seed: int
     ) -> Folds | None:
-        chosen = self.chosen_calibration(len(cases), len(np.unique(cases)))
-        if chosen == "split" or (labels and self.calibration == "auto"):
+        n_cases = len(np.unique(cases))
+        if self.chosen_calibration(len(cases), n_cases, plain=not labels, model=model) == "split":
             return None
         if model.prefit:
             raise InputError(

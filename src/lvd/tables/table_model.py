@@ -805,8 +805,7 @@ def _without_gaps(encoder: TableEncoder, *inputs: Any) -> list[Any]:
 def _calibrates_crosswise(regressor: LVDRegressor, plain: bool, n_rows: int, n_levels: int) -> bool:
     """Whether all rows outside the test part train and calibrate; by default only for a `plain` split and columns
     of few levels."""
-    allowed = regressor.calibration != "auto" or (plain and n_levels <= MOST_LEVELS)
-    return allowed and regressor.chosen_calibration(n_rows) == "cross"
+    return regressor.chosen_calibration(n_rows, plain=plain and n_levels <= MOST_LEVELS) == "cross"
 
 
 def _check_group_column(table: pa.Table, groups: str | None, target: str | Sequence[str]) -> None:
