@@ -8,12 +8,12 @@ that was broken off goes on where it stopped. ``--page FILE.csv --out docs/small
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from operator import attrgetter
 from pathlib import Path
 from statistics import fmean, geometric_mean
@@ -57,6 +57,7 @@ METHODS = {
     "split conformal": lvd.SplitConformalRegressor,
     "LVD, split": partial(lvd.LVDRegressor, calibration="split"),
     "LVD, cross": partial(lvd.LVDRegressor, calibration="cross"),
+    "LVD, ensemble": partial(lvd.LVDRegressor, calibration="ensemble"),
 }
 PAGE = """# Small real tables
 
@@ -75,7 +76,8 @@ as the range of the known y widened by a tenth; geometric means. Covered: percen
 On a table of the arena the mean coverage of cross calibration was at least {lowest}.
 <!-- by size end -->
 
-The rows are those that are not for testing. Below 1,000 rows cross calibration takes ten folds, else five.
+The rows are those that are not for testing. Below 1,000 rows cross calibration takes ten folds, else five. With
+`calibration="ensemble"` the fold models predict too, as a mean.
 
 ## The {n_tables} tables
 
@@ -85,7 +87,8 @@ In each of {n_seeds} splits a fifth of the rows tests; with a 95% bootstrap inte
 Made on {date}, {machine}, lvd {version}.
 """
 RESULTS_FOLDER = Path(__file__).parents[1] / "results"
-OURS, BASE = ("LVD, cross", "lvd-cross"), ("LVD, split", "lvd-split", "lvd")
+OURS, ENSEMBLE = ("LVD, cross", "lvd-cross"), ("LVD, ensemble", "lvd-ensemble")
+BASE = ("LVD, split", "lvd-split", "lvd")
 """What the compared methods are called here, in the small samples, and in the arena."""
 KINDS = {"network": "networks", "net": "networks", "trees": "boosted trees"}
 SIZES = {"fewer than 1,000": (0, 1000), "1,000 to 2,999": (1000, 3000), "3,000 or more": (3000, 10**9)}
@@ -118,14 +121,14 @@ def read_numbers(name: str) -> tuple[np.ndarray, np.ndarray]:
     return cells.drop(columns=list(TABLES[name].drop)).to_numpy(float), y
 
 
-def run_split(name: str, model: str, seed: int) -> list[SmallTable]:
-    """All methods and levels on one split."""
+def run_split(name: str, model: str, seed: int, methods: Iterable[str]) -> list[SmallTable]:
+    """These methods at all levels on one split."""
     X, y = read_numbers(name)
     order = np.random.default_rng(seed).permutation(len(y))
     test, known = np.split(order, [round(TEST_SHARE * len(y))])
     results = []
-    for method, make in METHODS.items():
-        reg = make(estimator=model, confidence_level=list(LEVELS), device="cpu", random_state=seed)
+    for method in methods:
+        reg = METHODS[method](estimator=model, confidence_level=list(LEVELS), device="cpu", random_state=seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # few calibration rows are what this is about
             _, intervals = reg.fit(X[known], y[known]).predict_interval(X[test])
@@ -140,12 +143,11 @@ def run_split(name: str, model: str, seed: int) -> list[SmallTable]:
 
 def run(out: Path, seeds: Sequence[int]) -> None:
     """Run the splits that the file lacks."""
-    done = {(one.table, one.model, one.seed) for one in RESULTS.known(out)}
-    for seed in seeds:
-        for model in MODELS:
-            for name in TABLES:
-                if (name, model, seed) not in done:
-                    RESULTS.put(run_split(name, model, seed), out, PLACE)
+    done = {(one.table, one.model, one.seed, one.method) for one in RESULTS.known(out)}
+    for seed, model, name in product(seeds, MODELS, TABLES):
+        left = [method for method in METHODS if (name, model, seed, method) not in done]
+        if left:
+            RESULTS.put(run_split(name, model, seed, left), out, PLACE)
 
 
 def write_page(source: Path, out: Path, folder: Path = RESULTS_FOLDER) -> None:
@@ -172,13 +174,18 @@ def write_page(source: Path, out: Path, folder: Path = RESULTS_FOLDER) -> None:
 
 
 class Compared(NamedTuple):
-    """Cross calibration beside rows set aside, at one level: a geometric mean of ratios, and two mean coverages."""
+    """A method beside rows set aside, at one level: a geometric mean of ratios, and two mean coverages."""
 
     score: float
     covered: float
     covered_set_aside: float
     n_tables: int
     n_seeds: int
+
+    @property
+    def texts(self) -> list[str]:
+        """The score and the method's coverage."""
+        return [f"{self.score:.3f}", f"{100 * self.covered:.1f}"]
 
 
 def compare(results: Iterable[Any], ours: Sequence[str] = OURS, base: Sequence[str] = BASE) -> Compared:
@@ -210,11 +217,20 @@ def size_grid(
 ) -> Grid:
     """One line for each kind of table, size and model."""
 
-    def line(rows: str, model: str, one: Compared, tables: str) -> list[str]:
-        return [rows, KINDS[model], f"{one.score:.3f}", f"{100 * one.covered:.1f}", tables]
+    def line(rows: str, model: str, own: Iterable[Any]) -> list[str]:
+        own = list(own)
+        cross, ensemble = (compare(own, ours) for ours in (OURS, ENSEMBLE))
+        counted = f"{cross.n_tables} tables, {cross.n_seeds} splits"
+        return [rows, KINDS[model], *cross.texts, *ensemble.texts, counted]
 
-    def count(one: Compared) -> str:
-        return f"{one.n_tables} tables, {one.n_seeds} splits"
+    def drawn(board: SmallBoard, n_rows: int) -> list[str]:
+        texts = []
+        for _, ours in (OURS, ENSEMBLE):
+            ratio = board.score(n_rows, ours, SHOWN) / board.score(n_rows, BASE[1], SHOWN)
+            texts += [f"{ratio:.3f}", f"{100 * board.coverage(n_rows, ours, SHOWN)[0]:.1f}"]
+        draws = [len(cell) for cell in board.of(n_rows, OURS[1], SHOWN)]
+        counted = f"{len(draws)} kinds, {max(draws)} draws"
+        return [f"generated, {n_rows}", KINDS[board.model], *texts, counted]
 
     # A fifth of the rows tests.
     known = {one.table: 4 * one.rows for one in arena if one.method == "split"}
@@ -222,51 +238,41 @@ def size_grid(
     for title, (fewest, too_many) in SIZES.items():
         names = {name for name, n_rows in known.items() if fewest <= n_rows < too_many}
         for model in ("network", "trees"):
-            found = compare(one for one in arena if one.model == model and one.table in names)
-            lines.append(line(f"arena, {title}", model, found, count(found)))
+            own = (one for one in arena if one.model == model and one.table in names)
+            lines.append(line(f"arena, {title}", model, own))
     few = f"small real tables, {min(one.rows for one in results)} to {max(one.rows for one in results)}"
     for model in MODELS:
-        found = compare(one for one in results if (one.model, one.level) == (model, SHOWN))
-        lines.append(line(few, model, found, count(found)))
-    for model in ("network", "trees"):
-        board = SmallBoard(small, model)
-        for n_rows in board.sizes:
-            ratio = board.score(n_rows, OURS[1], SHOWN) / board.score(n_rows, BASE[1], SHOWN)
-            draws = [len(cell) for cell in board.of(n_rows, OURS[1], SHOWN)]
-            found = Compared(
-                ratio, board.coverage(n_rows, OURS[1], SHOWN)[0], math.nan, len(draws), max(draws)
-            )
-            drawn = f"{found.n_tables} kinds, {found.n_seeds} draws"
-            lines.append(line(f"generated, {n_rows}", model, found, drawn))
-    return Grid("By number of rows", "", ("rows", "model", "score", "covered", "of"), lines)
+        lines.append(line(few, model, (one for one in results if (one.model, one.level) == (model, SHOWN))))
+    boards = [SmallBoard(small, model) for model in ("network", "trees")]
+    lines += [drawn(board, n_rows) for board in boards for n_rows in board.sizes]
+    headings = ("rows", "model", "cross", "covered", "ensemble", "covered", "of")
+    return Grid("By number of rows", "", headings, lines)
 
 
 def table_grid(results: Sequence[SmallTable], model: str, level: float) -> Grid:
     """A line for each table, and one for all."""
     own = [one for one in results if (one.model, one.level) == (model, level)]
     by_table = grouped(own, attrgetter("table"))
+    shown = {"LVD, cross": OURS, "LVD, ensemble": ENSEMBLE, "split conformal": ("split conformal",)}
     headings = (
         "table",
         "rows",
-        "score",
-        "split conformal",
-        "covered: LVD, cross",
-        "LVD, split",
-        "split conformal",
+        *(f"score: {name}" for name in shown),
+        *(f"covered: {name}" for name in shown),
     )
 
     def line(name: str, rows: str, own: Sequence[SmallTable], band: str = "") -> list[str]:
-        cross, conformal = compare(own), compare(own, ("split conformal",))
-        scores = [f"{cross.score:.3f}{band}", f"{conformal.score:.3f}"]
-        shares = (cross.covered, cross.covered_set_aside, conformal.covered)
-        return [name, rows, *scores, *(f"{100 * share:.1f}" for share in shares)]
+        found = [compare(own, ours) for ours in shown.values()]
+        scores, covered = zip(*(one.texts for one in found), strict=True)
+        aside = f"{100 * found[0].covered_set_aside:.1f}"
+        return [name, rows, f"{scores[0]}{band}", *scores[1:], *covered, aside]
 
     logs = np.log([compare(members).score for members in by_table.values()])
     drawn = np.random.default_rng(0).choice(logs, (2000, len(logs))).mean(axis=1)
     low, high = np.exp(np.quantile(drawn, [0.025, 0.975]))
     lines = [line(name, str(members[0].rows), members) for name, members in by_table.items()]
     lines.append(line("all", "", own, f" ({low:.3f} to {high:.3f})"))
-    return Grid(f"{KINDS[model].capitalize()}, {100 * level:g}%", "", headings, lines)
+    return Grid(f"{KINDS[model].capitalize()}, {100 * level:g}%", "", (*headings, "LVD, split"), lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

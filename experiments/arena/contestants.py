@@ -138,25 +138,20 @@ def lvd_intervals(
     return intervals
 
 
-def lvd_crossed(split: ArenaSplit, level: float) -> LVDRegressor:
+def lvd_crossed(split: ArenaSplit, level: float, *, calibration: str = "cross") -> LVDRegressor:
     """LVD on training and calibration rows together, like CV+; each level is learned separately."""
 
     def learn() -> LVDRegressor:
-        regressor = LVDRegressor(
-            split.estimator,
-            calibration="cross",
-            confidence_level=level,
-            device="cpu",
-            random_state=split.seed,
-        )
+        regressor = LVDRegressor(split.estimator, calibration=calibration, device="cpu")
+        regressor.set_params(confidence_level=level, random_state=split.seed)
         return regressor.fit(*split.rows_but_test)
 
-    return split.stages.once(f"LVD cross {level}", learn)
+    return split.stages.once(f"LVD {calibration} {level}", learn)
 
 
-def crossed_intervals(split: ArenaSplit, level: float) -> ToIntervals:
+def crossed_intervals(split: ArenaSplit, level: float, **choices: Any) -> ToIntervals:
     """Intervals of LVD on training and calibration rows together."""
-    regressor = lvd_crossed(split, level)
+    regressor = lvd_crossed(split, level, **choices)
     return lambda X: regressor.predict_interval(X, level)[1][:, :, 0]
 
 
@@ -169,7 +164,7 @@ def known_rows(
         evidence: Any = learn(split, level).predict_with_evidence(X, level)
         return np.asarray(evidence.known)
 
-    return split.stages.once(f"known {learn.__name__} {digest(X)}", ask)
+    return split.stages.once(f"known {learn} {digest(X)}", ask)
 
 
 def cqr_network(split: ArenaSplit, level: float) -> ToIntervals:
@@ -265,6 +260,13 @@ def epistemic_scores(split: ArenaSplit, level: float) -> ToIntervals:
 def lvd_form(title: str, settings: str, **choices: Any) -> Contestant:
     """LVD in one of its forms, all with the same known rows."""
     return Contestant(title, partial(lvd_intervals, **choices), settings, ours=True, known=known_rows)
+
+
+def crossed_form(title: str, settings: str, **choices: Any) -> Contestant:
+    """LVD on training and calibration rows together, in one of its forms."""
+    intervals = partial(crossed_intervals, **choices)
+    known = partial(known_rows, learn=partial(lvd_crossed, **choices))
+    return Contestant(title, intervals, settings, ours=True, crossed=True, known=known)
 
 
 CONTESTANTS: dict[str, Contestant] = {
@@ -404,13 +406,12 @@ CONTESTANTS: dict[str, Contestant] = {
         "LVD, paper", partial(lvd_intervals, preset="paper"), "LVDRegressor(preset='paper')", ours=True
     ),
     "lvd": lvd_form("LVD", "LVDRegressor(), local"),
-    "lvd-cross": Contestant(
+    "lvd-cross": crossed_form(
         "LVD, cross",
-        crossed_intervals,
         "LVDRegressor(calibration='cross'): 5 folds of training and calibration rows together, 10 below 1,000 rows",
-        ours=True,
-        crossed=True,
-        known=partial(known_rows, learn=lvd_crossed),
+    ),
+    "lvd-ensemble": crossed_form(
+        "LVD, ensemble", "the same, with calibration='ensemble'", calibration="ensemble"
     ),
     "lvd-scaled": lvd_form(
         "LVD, scaled", "LVDRegressor(conformity_score='scaled')", conformity_score="scaled"

@@ -31,7 +31,7 @@ MAIN_LEVEL = 0.9
 ALL_SEEDS = 10
 SHORT_LINES = 10
 QUICK, SMALL_TABLE, LARGE_TABLE = 1.5, 2000, 5000
-DEFAULT, CROSS = "lvd", "lvd-cross"
+DEFAULT, CROSS, ENSEMBLE = "lvd", "lvd-cross", "lvd-ensemble"
 NEAR = 1.12
 """Scores beyond this are drawn at the border, labelled with their value."""
 SAFE = 1.1
@@ -271,7 +271,8 @@ def _claims(board: ArenaBoard) -> list[str]:
     """Whether LVD's default ranks first among methods like it, and its crossed form among all."""
     ran = [row.method for row in board.complete]
     apart = [method for method in ran if not CONTESTANTS[method].crossed]
-    among = {DEFAULT: (apart, "methods that calibrate on rows of their own"), CROSS: (ran, "methods")}
+    own = "methods that calibrate on rows of their own"
+    among = {DEFAULT: (apart, own), CROSS: (ran, "methods"), ENSEMBLE: (ran, "methods")}
     return [_claim(board, ours, *rivals) for ours, rivals in among.items() if ours in ran]
 
 

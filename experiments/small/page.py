@@ -22,6 +22,7 @@ METHOD_TITLES = {
     "cv-plus": "CV+",
     "lvd-split": "LVD, split",
     "lvd-cross": "LVD, cross",
+    "lvd-ensemble": "LVD, ensemble",
 }
 REFERENCE = "split"
 Cells = dict[tuple[str, int, str, float], list[SmallResult]]

@@ -222,6 +222,7 @@ SMALL_METHODS: dict[str, Callable[[SharedModel, Sample, int], ToIntervals]] = {
     "cv-plus": _cv_plus,
     "lvd-split": partial(_lvd, calibration="split"),
     "lvd-cross": partial(_lvd, calibration="cross"),
+    "lvd-ensemble": partial(_lvd, calibration="ensemble"),
 }
 
 

@@ -198,10 +198,20 @@ def test_cross_calibration_says_what_it_promises(lvd_here, homes, tmp_path):
     assert "near each row, measured and not proved" in page.read_text()
 
 
+@pytest.mark.parametrize("calibration", ["cross", "ensemble"])
+def test_other_guarantees_need_rows_set_aside(calibration, lvd_here, homes, tmp_path):
+    given = ("--calibration", calibration, "--guarantee", "calibrated", "--out", tmp_path / "model")
+    outcome = lvd_here("fit", homes.table, "--target", "price", *given)
+    assert outcome.code == 2
+    assert f"--calibration {calibration} works only with --guarantee local" in outcome.err
+    assert not (tmp_path / "model").exists()
+
+
 @pytest.mark.parametrize(
     ("n_rows", "choice", "calibration"),
     [
         (100, (), "cross"),
+        (70, ("--calibration", "ensemble"), "ensemble"),
         (100, ("--calibration", "split"), "split"),
         (100, ("--guarantee", "calibrated"), "split"),
         (100, ("--groups", "district"), "split"),
@@ -217,8 +227,9 @@ def test_few_rows_calibrate_crosswise(n_rows, choice, calibration, lvd_here, hom
     assert outcome.code == 0, outcome.err
     report = json.loads(outcome.out)
     assert report["calibration"] == calibration
-    assert (report["n_train"] == report["n_calib"]) == (calibration == "cross")
+    assert (report["n_train"] == report["n_calib"]) == (calibration != "split")
     card = json.loads((tmp_path / "model" / "manifest.json").read_text())["columns"]["card"]
     assert card["settings"]["calibration"] == calibration
+    assert ("(the mean of " in card["settings"]["model"]) == (calibration == "ensemble")
     again = lvd_here("predict", tmp_path / "model", table, "--out", tmp_path / "out.csv")
     assert again.code == 0, again.err

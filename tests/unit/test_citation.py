@@ -29,6 +29,7 @@ def test_score_calibration_guarantee_and_level_are_named():
     assert keys(lvd.LVDRegressor())[2:] == ["chernozhukov2021"]
     assert keys(lvd.LVDRegressor(conformity_score=lvd.scores.QuantileResidual()))[2:] == ["romano2019"]
     assert keys(lvd.LVDRegressor(preset="paper", calibration="cross"))[2:] == ["barber2021"]
+    assert keys(lvd.LVDRegressor(preset="paper", calibration="ensemble"))[2:] == ["barber2021", "krogh1995"]
     assert keys(lvd.LVDRegressor(preset="paper"), guarantee="randomized")[2:] == ["hore2023"]
 
 
@@ -54,7 +55,9 @@ def test_cross_calibration_cites_the_jackknife(rng):
 
 def test_all_references_are_used_and_whole():
     used = {key for group in (_METHODS, _SCORES, _LEVELS) for names in group.values() for key in names}
-    assert used | {"lin2021", "lvd", "hore2023", "barber2023", "barber2021", "heid2024"} == set(REFERENCES)
+    assert used | {"lin2021", "lvd", "hore2023", "barber2023", "barber2021", "krogh1995", "heid2024"} == set(
+        REFERENCES
+    )
     for key, reference in REFERENCES.items():
         text = reference.bibtex(key)
         assert text.count("{") == text.count("}")

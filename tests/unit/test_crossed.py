@@ -10,6 +10,7 @@ from sklearn.model_selection import GroupKFold, KFold, TimeSeriesSplit
 from sklearn.tree import DecisionTreeRegressor
 
 import lvd
+from lvd.models.averaged import AveragedModel
 from lvd.models.candidates import folds_of_cases, number_of_folds
 from lvd.models.quantile_model import QuantileModel
 from lvd.scores.distributional import ErrorShape
@@ -69,15 +70,17 @@ class Blind(TrainingRows):
     held_out_predictions = property(lambda self: self.rows.y_pred)
 
 
+@pytest.mark.parametrize("calibration", ["cross", "ensemble"])
 @pytest.mark.parametrize(("rows_seen", "holds"), [(TrainingRows, True), (Blind, False)])
-def test_coverage(monkeypatch, rows_seen, holds):
+def test_coverage(monkeypatch, rows_seen, holds, calibration):
     """Of a tree that remembers much; beside it the version with errors on rows that the model has seen."""
     monkeypatch.setattr("lvd.methods.conformal.TrainingRows", rows_seen)
     found = []
     for seed in range(12):
         X, y = draw(seed)
         X_new, y_new = draw(1000 + seed, 400)
-        reg = crossed(DecisionTreeRegressor(max_depth=6, random_state=0), "absolute").fit(X, y)
+        tree = DecisionTreeRegressor(max_depth=6, random_state=0)
+        reg = crossed(tree, "absolute", calibration=calibration).fit(X, y)
         found.append(lvd.metrics.marginal_coverage_rate(y_new, reg.predict_interval(X_new, 0.9)[1]))
     # 4,800 rows in 12 draws: three standard errors of the mean are less than 0.02.
     assert (np.mean(found) > 0.88) == holds
@@ -221,7 +224,8 @@ class TestRefusals:
 
     def test_unknown_words(self):
         with pytest.raises(
-            lvd.InputError, match="calibration must be one of 'auto', 'split', 'cross', got 'both'"
+            lvd.InputError,
+            match="calibration must be one of 'auto', 'split', 'cross', 'ensemble', got 'both'",
         ):
             crossed(calibration="both").fit(*draw(0))
 
@@ -355,3 +359,83 @@ class TestAuto:
 @pytest.mark.usefixtures("full_training")
 def test_few_rows_have_ten_folds():
     assert [number_of_folds(*sizes) for sizes in ((999, 999), (1000, 1000), (200, 4))] == [10, 5, 4]
+
+
+class TestEnsemble:
+    """The fold models are kept, and predictions are the mean of all models."""
+
+    def test_predicts_the_mean(self):
+        X, y = draw(0)
+        reg, alone = crossed(calibration="ensemble").fit(X, y), crossed().fit(X, y)
+        folds = KFold(5, shuffle=True, random_state=0).split(X)
+        every = [Ridge().fit(X, y), *(Ridge().fit(X[inside], y[inside]) for inside, _ in folds)]
+        expected = np.mean([one.predict(X) for one in every], axis=0)
+        np.testing.assert_allclose(reg.predict(X), expected, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(reg.residuals_calib_, reg.error_share_ * alone.residuals_calib_, rtol=1e-9)
+        assert reg.is_crossed
+        assert reg.n_calib_ == len(y)
+
+    def test_keeps_the_models_of_the_choice(self):
+        X, y = draw(0, 60)
+        reg = lvd.LVDRegressor(calibration="ensemble", folds=3, random_state=0).fit(X, y)
+        assert set(reg.choice_) == {"net", "trees"}
+        own, *others = (model.evaluate(X).y_pred for model in (reg.model_.model, *reg.model_.fold_models))
+        assert len(others) == 3
+        np.testing.assert_array_equal(reg.predict(X), np.mean([own, *others], axis=0)[:, 0])
+        # Each fold model predicts its fold as the calibration errors say.
+        folds = folds_of_cases(np.arange(len(X)), 3, 0)
+        for (_, outside), y_pred in zip(folds, others, strict=True):
+            errors = reg.error_share_ * (y[outside] - y_pred[outside, 0])
+            np.testing.assert_allclose(reg.residuals_calib_[outside, 0], errors, rtol=1e-9, atol=1e-12)
+
+    def test_reduces_errors_by_the_spread_of_the_models(self):
+        X, y = draw(0)
+        tree = DecisionTreeRegressor(max_depth=4, random_state=0)
+        reg, alone = crossed(tree, calibration="ensemble").fit(X, y), crossed(tree).fit(X, y)
+        every = [one.evaluate(X).y_pred for one in (reg.model_.model, *reg.model_.fold_models)]
+        errors = alone.residuals_calib_
+        # Which is how much smaller the squared errors of the mean are, wherever they are measured.
+        squares = np.mean([(y[:, None] - one) ** 2 for one in every])
+        gained = squares - np.mean((y[:, None] - np.mean(every, axis=0)) ** 2)
+        (share,) = reg.error_share_
+        assert share == pytest.approx(np.sqrt(1.0 - gained / np.mean(errors**2)), rel=1e-9)
+        assert 0.8 < share < 0.99
+        np.testing.assert_allclose(reg.residuals_calib_, share * errors, rtol=1e-9, atol=1e-12)
+        (one,) = reg.explain(X[:1])
+        assert f"They are reduced by {1.0 - share:.1%}" in one.remark
+        assert "measured, not proved" in reg.promise
+
+    def test_errors_are_reduced_by_a_fifth_at_most(self):
+        constants = [as_model(DummyRegressor(strategy="constant", constant=c)) for c in (-5.0, 0.0, 5.0)]
+        X, y = draw(0)
+        own, *others = (one.fit(X, y[:, None]) for one in constants)
+        assert AveragedModel(own, others).error_share(X, 0.1 * y[:, None]) == [0.8]
+        assert AveragedModel(own, []).error_share(X, 0.1 * y[:, None]) == [1.0]
+
+    def test_new_rows_join_with_errors_of_the_mean(self):
+        X, y = draw(0)
+        reg = crossed(calibration="ensemble").fit(X[:200], y[:200])
+        reg.update(X[200:], y[200:])
+        np.testing.assert_allclose(reg.residuals_calib_[200:, 0], y[200:] - reg.predict(X[200:]), rtol=1e-9)
+
+    def test_several_targets_some_missing(self):
+        X, y = draw(0)
+        both = np.column_stack([y, 3.0 * y])
+        both[::7, 1] = np.nan
+        reg = lvd.LVDRegressor("net", calibration="ensemble", folds=2, random_state=0).fit(X, both)
+        assert reg.error_share_.shape == (2,)
+        assert np.isfinite(reg.predict_interval(X[:20])[1]).all()
+
+    def test_is_saved_with_its_fold_models(self, tmp_path):
+        X, y = draw(0, 100)
+        reg = crossed("trees", calibration="ensemble").fit(X, y)
+        reg.save(tmp_path / "model")
+        loaded = lvd.load(tmp_path / "model")
+        assert len(loaded.model_.fold_models) == 5
+        np.testing.assert_array_equal(loaded.predict_interval(X)[1], reg.predict_interval(X)[1])
+
+    def test_a_trained_model_has_none(self):
+        X, y = draw(0)
+        reg = crossed(Ridge().fit(X, y), prefit=True, calibration="ensemble")
+        with pytest.raises(lvd.InputError, match="calibration='ensemble' trains the estimator again"):
+            reg.fit(X, y)

@@ -273,13 +273,15 @@ def test_other_coders_of_text_are_refused(coder, message, data, tmp_path):
         reg.to_onnx(tmp_path / "model.onnx")
 
 
+@pytest.mark.parametrize("calibration", ["split", "ensemble"])
 @pytest.mark.parametrize("estimator", ["net", "trees"])
-def test_frames_with_categories(estimator, data, tmp_path):
+def test_frames_with_categories(estimator, calibration, data, tmp_path):
     """Levels are numbers in the graph; rows with one that no training row has are unknown."""
     X, y = data
     frame = frame_of(X, np.random.default_rng(0))
     frame.loc[400::7, "street"] = "nowhere"
-    reg = lvd.LVDRegressor(estimator, conformity_score="absolute", random_state=0).fit(frame[:400], y[:400])
+    reg = lvd.LVDRegressor(estimator, conformity_score="absolute", calibration=calibration, random_state=0)
+    reg.fit(frame[:400], y[:400])
     levels = reg.to_onnx(tmp_path / "model.onnx").levels
     assert sorted(levels) == [2, 4]
     assert levels[2] == ("", *"012345678")

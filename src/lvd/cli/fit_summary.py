@@ -36,13 +36,18 @@ _COLUMNS = {
 
 
 def model_class(regressor: LVDRegressor) -> str:
-    """The name of the model's class, without the wrapper that fills in missing numbers."""
-    return type(getattr(regressor.model_, "model", regressor.model_)).__name__
+    """The name of the model's class, without its wrappers."""
+    model = regressor.model_
+    while hasattr(model, "model"):
+        model = model.model
+    return type(model).__name__
 
 
 def calibration_text(regressor: LVDRegressor) -> str:
     """Which calibration was chosen for the table."""
-    return "cross" if regressor.is_crossed else "split"
+    if not regressor.is_crossed:
+        return "split"
+    return "cross" if regressor.calibration == "auto" else regressor.calibration
 
 
 def model_text(regressor: LVDRegressor) -> str:
@@ -50,11 +55,13 @@ def model_text(regressor: LVDRegressor) -> str:
     kind = model_class(regressor)
     name = next((name for name, (cls, _) in MODELS.items() if cls == kind), None)
     errors: dict[str, float] = getattr(regressor, "choice_", {})
+    n_more = len(getattr(regressor.model_, "fold_models", ()))
+    text = (MODELS[name][1] if name else kind) + (f" (the mean of {1 + n_more})" if n_more else "")
     if name is None or not errors:
-        return MODELS[name][1] if name else kind
+        return text
     others = ", ".join(f"{MODELS[one][1]} {error:.3g}" for one, error in errors.items() if one != name)
     return (
-        f"{MODELS[name][1]}, chosen by cross-validation: error {errors[name]:.3g} of the target's standard "
+        f"{text}, chosen by cross-validation: error {errors[name]:.3g} of the target's standard "
         f"deviation, {others}"
     )
 

@@ -9,7 +9,7 @@ from lvd._version import __version__
 from lvd.kernels import Kernel
 from lvd.methods.base import PROMISES, IntervalRegressor
 from lvd.methods.conformal import as_score
-from lvd.methods.lvd import LVDRegressor
+from lvd.methods.lvd import CROSSING, LVDRegressor
 from lvd.methods.online_intervals import OnlineIntervals
 
 
@@ -66,6 +66,12 @@ REFERENCES = {
         "Distributional Conformal Prediction",
         ("journal", "Proceedings of the National Academy of Sciences"),
         2021,
+    ),
+    "krogh1995": Reference(
+        "Krogh, Anders and Vedelsby, Jesper",
+        "Neural Network Ensembles, Cross Validation, and Active Learning",
+        ("booktitle", _NIPS.format(7)),
+        1995,
     ),
     "barber2021": Reference(
         _BEYOND, "Predictive Inference with the Jackknife+", ("journal", "The Annals of Statistics"), 2021
@@ -187,8 +193,9 @@ def _keys_of(model: Any) -> tuple[str, ...]:
         return (*_keys_of(model.regressor), "barber2023", *_LEVELS[model.level])
     if isinstance(model, LVDRegressor):
         score = type(as_score(model.settings.conformity_score)).__name__
-        crossed = ("barber2021",) if model.is_crossed or model.calibration == "cross" else ()
-        return (*_SCORES.get(score, ()), *crossed, *_estimator_keys(model))
+        crossed = ("barber2021",) if model.is_crossed or model.calibration in CROSSING else ()
+        averaged = ("krogh1995",) if model.calibration == "ensemble" else ()
+        return (*_SCORES.get(score, ()), *crossed, *averaged, *_estimator_keys(model))
     if isinstance(model, IntervalRegressor):
         return (*_METHODS.get(type(model).__name__, ()), *_estimator_keys(model))
     if model is None or isinstance(model, Kernel):

@@ -39,6 +39,7 @@ from lvd.intervals import Region
 from lvd.kernels import Kernel
 from lvd.methods.base import IntervalRegressor, local_choices, refuse_choices, without_new_levels
 from lvd.models import Model
+from lvd.models.averaged import AveragedModel
 from lvd.models.candidates import Candidates, Folds
 from lvd.models.scaling import refuse_unknown
 from lvd.onnx import MOST_ROWS, ExportedGraph
@@ -268,6 +269,11 @@ class ConformalMethod(IntervalRegressor):
         """The folds of cross-validated calibration; None if it uses rows set aside."""
         return None
 
+    @property
+    def _averages_folds(self) -> bool:
+        """Whether predictions are the mean over the model and the fold models of cross calibration."""
+        return False
+
     def _check_sample_weight(self, sample_weight: Labels, n_rows: int) -> Float[NDArray, "n"] | None:
         """Check the sample weights: one per row, none negative, and only for models that accept them."""
         if sample_weight is None:
@@ -300,9 +306,10 @@ class ConformalMethod(IntervalRegressor):
         """Fit the model, a kernel per target, and the score; with folds, return the rows and their out-of-fold
         scores."""
         crossed, held_out = None, None if folds else self._held_out_folds(len(y))
+        keeps_models, fold_models = folds is not None and self._averages_folds, dict[int, Model]()
         if isinstance(self.model_, Candidates):
-            self.model_, crossed, self.choice_ = self.model_.choose(
-                X, y, seed, folds or held_out, self.n_jobs
+            self.model_, crossed, self.choice_, fold_models = self.model_.choose(
+                *(X, y, seed, folds or held_out, self.n_jobs), keep_models=keeps_models
             )
         announce("training the model")
         self.model_.fit(X, y, **weights_for(sample_weight))
@@ -311,7 +318,9 @@ class ConformalMethod(IntervalRegressor):
         rows = EvaluatedRows(X, self.model_.evaluate(X))
         self._warn_if_answers_change(rows)
         training = TrainingRows(
-            rows, y, self.model_, self.device, seed, crossed, folds, sample_weight, self.n_jobs, held_out
+            *(rows, y, self.model_, self.device, seed, crossed, folds, sample_weight, self.n_jobs, held_out),
+            keeps_models=keeps_models,
+            fold_models=fold_models,
         )
         support = self._new_support()
         self.support_ = None if support is None else support.fit(rows, seed)
@@ -326,10 +335,15 @@ class ConformalMethod(IntervalRegressor):
         template = self._new_kernel(training)
         self.kernels_ = fit_kernels(template, training, self._kernel_target, self.score_)
         located = training.located(self.kernels_)
-        if training.folds is not None:
-            return located.rows, self.score_.fit_crossed(located)
-        self.score_.fit(located)
-        return None
+        if training.folds is None:
+            self.score_.fit(located)
+            return None
+        self.error_share_ = None
+        if training.keeps_models:
+            self.model_ = AveragedModel(self.model_, located.every_fold_model())
+            self.error_share_ = self.model_.error_share(located.rows.inputs, located.held_out_errors)
+            located = located.with_errors_reduced(self.error_share_)
+        return located.rows, self.score_.fit_crossed(located)
 
     def _learn_from_calibration_rows(
         self, X: Any, y: Float[NDArray, "m t"], labels: dict[str, Any]

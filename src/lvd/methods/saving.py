@@ -9,6 +9,7 @@ from lvd.kernels.regression import KernelRegressor
 from lvd.methods.base import IntervalRegressor, fill_in_unknown, take_out_unknown
 from lvd.models import NetRegressor, TreesRegressor
 from lvd.models.adapters import FunctionModel, SklearnModel
+from lvd.models.averaged import AveragedModel
 from lvd.models.candidates import FilledModel
 from lvd.models.coding import InputCoding
 from lvd.models.frames import FrameColumns
@@ -49,6 +50,7 @@ for _part in (
         LevelCodes,
         TargetCoding,
         Fitted,
+        AveragedModel,
         QuantileModel,
         NetStack,
         ProbabilisticNet,

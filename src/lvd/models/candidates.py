@@ -113,11 +113,13 @@ class Choice(NamedTuple):
     """The chosen model, its held-out predictions (NaN for rows not evaluated), and the errors.
 
     `errors` holds, by name, the root mean squared error on held-out rows as a share of the standard deviation of y.
+    `fold_models` are the models that made the predictions, by the number of their fold, if they are kept.
     """
 
     model: Model
     held_out: Float[NDArray, "n t"]
     errors: dict[str, float]
+    fold_models: dict[int, Model]
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,8 @@ class Candidates:
         seed: int,
         folds: Folds | None = None,
         n_jobs: int | None = None,
+        *,
+        keep_models: bool = False,
     ) -> Choice:
         """The model with the smallest held-out squared error; with very few rows, the first.
 
@@ -153,7 +157,7 @@ class Candidates:
         """
         models = {name: accepting(model, X) for name, model in self.models.items()}
         if len(y) < FEWEST_ROWS or len(models) == 1:
-            return Choice(next(iter(models.values())), np.full_like(y, np.nan), {})
+            return Choice(next(iter(models.values())), np.full_like(y, np.nan), {}, {})
         folds = held_out_folds(len(y), seed) if folds is None else folds
         folds = folds[: int(np.ceil(len(folds) * min(1.0, JUDGED_ROWS / len(y))))]
         judged = np.concatenate([outside for _, outside in folds])
@@ -162,19 +166,25 @@ class Candidates:
         held_out = {name: np.full_like(y, np.nan) for name in models}
 
         jobs = Jobs(
-            partial(_predict_fold, list(models.values()), X, y, folds),
-            range(1, len(folds) + 1),
-            lambda number: announce(f"choosing the model: fold {number} of {len(folds)}"),
+            partial(_answer_fold, list(models.values()), (X, y), folds, keep_models),
+            range(len(folds)),
+            lambda number: announce(f"choosing the model: fold {number + 1} of {len(folds)}"),
         )
-        for (_, outside), predictions in zip(folds, at_once(jobs, n_jobs, X), strict=True):
-            for name, y_pred in zip(models, predictions, strict=True):
-                held_out[name][outside] = y_pred
+        answers = at_once(jobs, n_jobs, X)
+        for (_, outside), own in zip(folds, answers, strict=True):
+            for name, (_, answer) in zip(models, own, strict=True):
+                held_out[name][outside] = answer.y_pred
         errors = {
             name: float(np.sqrt(np.nanmean(((y - y_pred)[judged] / scale) ** 2)))
             for name, y_pred in held_out.items()
         }
         best = min(errors, key=errors.__getitem__)
-        return Choice(models[best], held_out[best], errors)
+        place, kept = list(models).index(best), {}
+        for number, own in enumerate(answers):
+            model, _ = own[place]
+            if model is not None:
+                kept[number] = model
+        return Choice(models[best], held_out[best], errors, kept)
 
     @property
     def first(self) -> Model:
@@ -182,11 +192,13 @@ class Candidates:
         return next(iter(self.models.values()))
 
 
-def _predict_fold(
-    models: Sequence[Model], X: Any, y: Float[NDArray, "n t"], folds: Folds, number: int
-) -> list[Float[NDArray, "k t"]]:
-    """What each model, trained without a fold, predicts of it."""
-    return [train_without(model, X, y, folds[number - 1])[1].y_pred for model in models]
+def _answer_fold(
+    models: Sequence[Model], data: tuple[Any, NDArray], folds: Folds, keep: bool, number: int
+) -> list[tuple[Model | None, Evaluation]]:
+    """What each model, trained without a fold of inputs and targets, says of it, with the model itself if it is to
+    be kept."""
+    found = [train_without(model, *data, folds[number]) for model in models]
+    return [(model if keep else None, answer) for model, answer in found]
 
 
 def train_without(

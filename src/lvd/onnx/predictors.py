@@ -9,6 +9,7 @@ import numpy as np
 
 from lvd.models import Model
 from lvd.models.adapters import SklearnModel
+from lvd.models.averaged import AveragedModel
 from lvd.models.boosted import TreesRegressor
 from lvd.models.candidates import FilledModel
 from lvd.models.coding import InputCoding
@@ -40,7 +41,26 @@ class Outputs(NamedTuple):
 
 def known_levels(method: Any) -> dict[int, tuple[str, ...]]:
     """For each non-numeric column, the sorted levels that the model or the support rule distinguishes."""
-    model = method.model_.model if type(method.model_) is Fitted else method.model_
+    found: dict[int, set[str]] = {}
+    for model in _alone(method.model_):
+        for number, levels in _levels_of(model).items():
+            found.setdefault(number, set()).update(levels)
+    for number, levels in enumerate(getattr(method.support_, "levels_", ())):
+        found.get(number, set()).update(levels)
+    return {number: tuple(sorted(levels)) for number, levels in found.items()}
+
+
+def _alone(model: Any) -> list[Any]:
+    """The models without their wrappers."""
+    if type(model) is Fitted:
+        return _alone(model.model)
+    if type(model) is AveragedModel:
+        return [one for part in (model.model, *model.fold_models) for one in _alone(part)]
+    return [model]
+
+
+def _levels_of(model: Any) -> dict[int, set[str]]:
+    """For each non-numeric column, the levels that a model distinguishes."""
     coding, found = vars(model).get("coding_"), dict[int, set[str]]()
     if type(model) is SklearnModel:
         found = text_levels(model.fitted_)
@@ -52,9 +72,7 @@ def known_levels(method: Any) -> dict[int, tuple[str, ...]]:
     for codes in (vars(model).get("codes_"), None if means is None else means.codes):
         for number, levels in () if codes is None else zip(codes.columns, codes.levels, strict=True):
             found[number] |= set(levels)
-    for number, levels in enumerate(getattr(method.support_, "levels_", ())):
-        found.get(number, set()).update(levels)
-    return {number: tuple(sorted(levels)) for number, levels in found.items()}
+    return found
 
 
 def run_model(model: Any, X: Node) -> Outputs:
@@ -64,6 +82,14 @@ def run_model(model: Any, X: Node) -> Outputs:
     if type(model) not in MODELS:
         raise refusal(model.described if isinstance(model, Model) else type(model).__name__)
     return MODELS[type(model)](model, X)
+
+
+def _averaged(model: AveragedModel, X: Node) -> Outputs:
+    own = run_model(model.model, X)
+    y_pred = own.y_pred
+    for one in model.fold_models:
+        y_pred += run_model(one, X).y_pred
+    return own._replace(y_pred=y_pred / float(1 + len(model.fold_models)))
 
 
 def _own_network(model: NetRegressor, X: Node) -> Outputs:
@@ -182,6 +208,7 @@ LINEAR = {
     *("SGDRegressor", "LinearSVR", "TheilSenRegressor", "ARDRegression"),
 }
 MODELS: dict[type[Any], Callable[[Any, Node], Outputs]] = {
+    AveragedModel: _averaged,
     NetRegressor: _own_network,
     TreesRegressor: _trees,
     FilledModel: _filled_model,

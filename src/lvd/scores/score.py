@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -85,6 +85,13 @@ class EvaluatedRows:
         return row_digests(self.inputs)
 
 
+class OutOfFold(NamedTuple):
+    """The out-of-fold evaluation of rows, and the models behind it by the number of their fold, if kept."""
+
+    evaluation: Evaluation
+    models: dict[int, Model]
+
+
 @dataclass(frozen=True, eq=False)
 class TrainingRows:
     """What a score may learn from: the training rows, the model fitted to them, and the random seed."""
@@ -104,6 +111,10 @@ class TrainingRows:
     """How many models are trained at the same time."""
     held_out: Folds | None = None
     """The folds for out-of-fold errors if rows set aside calibrate; None for random folds."""
+    keeps_models: bool = False
+    """Whether the models behind out-of-fold predictions are kept."""
+    fold_models: Mapping[int, Model] = field(default_factory=dict)
+    """Those already trained, by the number of the fold they have not seen."""
 
     @property
     def errors(self) -> Float[NDArray, "n t"]:
@@ -118,25 +129,28 @@ class TrainingRows:
     @property
     def held_out_predictions(self) -> Float[NDArray, "n t"]:
         """Predictions by models like this one, each trained without the fold that it predicts."""
-        return self._held_out.y_pred
+        return self._held_out.evaluation.y_pred
 
     @property
     def held_out_spread(self) -> Float[NDArray, "n 2 t"] | None:
         """The expected errors of those models, if they predict them."""
-        return self._held_out.spread
+        return self._held_out.evaluation.spread
+
+    def every_fold_model(self) -> list[Model]:
+        """Those models in the order of their folds, if they are kept."""
+        return [model for _, model in sorted(self._held_out.models.items())]
 
     @cached_property
-    def _held_out(self) -> Evaluation:
+    def _held_out(self) -> OutOfFold:
         """Out-of-fold evaluations of the rows: by full models if they calibrate, otherwise by lighter ones.
 
         The embeddings are those of the model trained on all rows: every model has its own coordinates.
         """
-        own = self.rows.evaluation
         if self.model.prefit or len(self.y) < FEWEST_ROWS:
-            return own
+            return OutOfFold(self.rows.evaluation, {})
         return self._held_out_by(self.folds or self.held_out or held_out_folds(len(self.y), self.seed))
 
-    def _held_out_by(self, folds: Folds) -> Evaluation:
+    def _held_out_by(self, folds: Folds) -> OutOfFold:
         """The same with these folds alone; predictions of rows in none of them are NaN."""
         own = self.rows.evaluation
         predictions = np.full_like(self.y, np.nan) if self.crossed is None else self.crossed.copy()
@@ -147,18 +161,21 @@ class TrainingRows:
         )
 
         template = self.model.lighter() if self.folds is None else self.model.untrained()
-        asked = enumerate(folds, start=1)
-        left = [number for number, fold in asked if not np.isfinite(predictions[fold[1]]).all()]
+        left = [number for number, fold in enumerate(folds) if not np.isfinite(predictions[fold[1]]).all()]
+        data = self.rows.inputs, self.y, self.sample_weight
         jobs = Jobs(
-            partial(_evaluate_fold, template, (self.rows.inputs, self.y, self.sample_weight), folds),
+            partial(_answer_fold, template, data, folds, self.keeps_models),
             left,
-            lambda number: announce(f"errors on rows held out: fold {number} of {len(folds)}"),
+            lambda number: announce(f"errors on rows held out: fold {number + 1} of {len(folds)}"),
         )
-        for number, answer in zip(left, at_once(jobs, self.n_jobs, self.rows.inputs), strict=True):
+        models = dict(self.fold_models)
+        for number, (model, answer) in zip(left, at_once(jobs, self.n_jobs, self.rows.inputs), strict=True):
             for name in ("y_pred", "quantiles", "spread"):
                 if getattr(found, name) is not None:
-                    getattr(found, name)[folds[number - 1][1]] = getattr(answer, name)
-        return found
+                    getattr(found, name)[folds[number][1]] = getattr(answer, name)
+            if model is not None:
+                models[number] = model
+        return OutOfFold(found, models)
 
     @property
     def fold_of(self) -> Int[NDArray, "n"] | None:
@@ -173,7 +190,9 @@ class TrainingRows:
     @property
     def held_out_rows(self) -> EvaluatedRows:
         """The rows with out-of-fold predictions."""
-        return replace(self.rows, evaluation=self._held_out._replace(y_pred=self.held_out_predictions))
+        return replace(
+            self.rows, evaluation=self._held_out.evaluation._replace(y_pred=self.held_out_predictions)
+        )
 
     def out_of_fold_errors(self, *, joint: bool) -> Float[NDArray, "n t"]:
         """Signed errors for a kernel to learn from; NaN for rows not used.
@@ -201,7 +220,7 @@ class TrainingRows:
             return self._part(np.random.default_rng(self.seed).permutation(n_rows)[:LEARNED_ROWS], None)
         folds = self.held_out or held_out_folds(n_rows, self.seed)
         n_needed = len(folds) if self.held_out else -(-len(folds) * LEARNED_ROWS // n_rows)
-        predictions = self._held_out_by(folds[:n_needed]).y_pred
+        predictions = self._held_out_by(folds[:n_needed]).evaluation.y_pred
         found = np.flatnonzero(np.isfinite(predictions).all(axis=1))
         some = np.random.default_rng(self.seed).permutation(found)[:LEARNED_ROWS]
         return self._part(some, predictions[some])
@@ -220,13 +239,23 @@ class TrainingRows:
             vars(moved)["_held_out"] = self._held_out
         return moved
 
+    def with_errors_reduced(self, share: Float[NDArray, "t"]) -> TrainingRows:
+        """The same rows with this share of their out-of-fold errors."""
+        same, (found, models) = replace(self), self._held_out
+        errors = np.nan_to_num(self.y - found.y_pred)
+        nearer = found._replace(y_pred=found.y_pred + (1.0 - share) * errors)
+        vars(same)["_held_out"] = OutOfFold(nearer, models)
+        return same
 
-def _evaluate_fold(
-    template: Model, data: tuple[Any, NDArray, NDArray | None], folds: Folds, number: int
-) -> Evaluation:
-    """What a model like the template, trained without a fold of inputs, targets and weights, says of it."""
-    (inputs, y, sample_weight), fold = data, folds[number - 1]
-    return train_without(template, inputs, y, fold, **weights_for(sample_weight, fold[0]))[1]
+
+def _answer_fold(
+    template: Model, data: tuple[Any, NDArray, NDArray | None], folds: Folds, keep: bool, number: int
+) -> tuple[Model | None, Evaluation]:
+    """What a model like the template, trained without a fold of inputs, targets and weights, says of it, with the
+    model itself if it is to be kept."""
+    (inputs, y, sample_weight), fold = data, folds[number]
+    model, answer = train_without(template, inputs, y, fold, **weights_for(sample_weight, fold[0]))
+    return model if keep else None, answer
 
 
 def weights_for(

@@ -30,7 +30,7 @@ from lvd.methods.attribution import N_ORDERS
 from lvd.methods.base import PROMISES, SIDES, interval_columns
 from lvd.methods.conformal import SharedRowsWarning
 from lvd.methods.evidence import Explanation, Prediction, with_shares
-from lvd.methods.lvd import LVDRegressor
+from lvd.methods.lvd import CROSSING, LVDRegressor
 from lvd.methods.predictive import PredictiveDistribution
 from lvd.models.model import takes
 from lvd.molecules.domain import KnownMolecules
@@ -175,7 +175,8 @@ class TableModel:
         )
         with counting_in_table(prepared.rows[train]):
             own = {name: getattr(regressor, name) for name in ("calib_size", "calibration", "folds")}
-            regressor.set_params(calib_size=None, calibration="cross" if crossed else "split")
+            chosen = own["calibration"] if own["calibration"] in CROSSING else "cross" if crossed else "split"
+            regressor.set_params(calib_size=None, calibration=chosen)
             if crossed or row_split.n_gap:
                 regressor.set_params(folds=prepared.folds(row_split, regressor.folds, seed))
             learned = prepared.training_inputs
@@ -805,7 +806,7 @@ def _without_gaps(encoder: TableEncoder, *inputs: Any) -> list[Any]:
 def _calibrates_crosswise(regressor: LVDRegressor, plain: bool, n_rows: int, n_levels: int) -> bool:
     """Whether all rows outside the test part train and calibrate; by default only for a `plain` split and columns
     of few levels."""
-    return regressor.chosen_calibration(n_rows, plain=plain and n_levels <= MOST_LEVELS) == "cross"
+    return regressor.chosen_calibration(n_rows, plain=plain and n_levels <= MOST_LEVELS) in CROSSING
 
 
 def _check_group_column(table: pa.Table, groups: str | None, target: str | Sequence[str]) -> None:

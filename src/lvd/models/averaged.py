@@ -1,0 +1,75 @@
+"""The mean of a model and its fold models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.utils import get_tags
+
+from lvd._typing import ArrayLike, Float, NDArray
+from lvd.models.model import Evaluation, Model
+
+AVERAGED = ("y_pred", "quantiles", "spread")
+"""What is averaged of the models' evaluations."""
+LEAST_SHARE = 0.8
+"""Errors are never reduced to less than this share."""
+
+
+@dataclass(frozen=True, eq=False)
+class AveragedModel(Model):
+    """A trained model that predicts the mean of its own predictions and those of its fold models, each trained
+    without a fold of the same rows.
+
+    Embeddings and inputs are the model's own, since every model has its own coordinates.
+    """
+
+    model: Model
+    fold_models: Sequence[Model]
+    prefit: ClassVar[bool] = True
+
+    @property
+    def interpolates(self) -> bool:
+        """Whether the model interpolates."""
+        return self.model.interpolates
+
+    def check(self, X: ArrayLike) -> Any:
+        """Check the inputs as the model does."""
+        return self.model.check(X)
+
+    def same_case(self, X: Any) -> NDArray:
+        """The case labels of the model."""
+        return self.model.same_case(X)
+
+    def fit(self, X: Any, y: Float[NDArray, "n t"]) -> AveragedModel:
+        """There is nothing to train."""
+        return self
+
+    def evaluate(self, X: Any) -> Evaluation:
+        """The model's evaluation, with the mean of all models' predictions."""
+        every = self._evaluations(X)
+        parts = {name: [getattr(one, name) for one in every] for name in AVERAGED}
+        means = {name: np.mean(part, axis=0) for name, part in parts.items() if part[0] is not None}
+        return every[0]._replace(**means)
+
+    def error_share(self, X: Any, errors: Float[NDArray, "n t"]) -> Float[NDArray, "t"]:
+        """How large the errors of the mean are, for each target, as a share of the out-of-fold `errors` of the fold
+        models on these rows, with which the models were trained.
+
+        The squared error of a mean is the models' mean squared error less the spread of their predictions (Krogh
+        and Vedelsby, 1995). On rows they have seen models agree more than on new ones, so the share is rather too
+        large than too small.
+        """
+        spread = np.var([one.y_pred for one in self._evaluations(X)], axis=0).mean(axis=0)
+        squares = np.nanmean(errors**2, axis=0)
+        gained = np.divide(spread, squares, out=np.zeros_like(spread), where=squares > 0.0)
+        share: Float[NDArray, "t"] = np.sqrt(np.maximum(1.0 - gained, LEAST_SHARE**2))
+        return share
+
+    def _evaluations(self, X: Any) -> list[Evaluation]:
+        return [model.evaluate(X) for model in (self.model, *self.fold_models)]
+
+    def __sklearn_tags__(self) -> Any:
+        return get_tags(self.model)
