@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
 from inspect import unwrap
 from pathlib import Path
 from pkgutil import resolve_name
 
 os.environ["OMP_NUM_THREADS"] = "1"
+# Otherwise every worker and every child would compile all modules again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 from jaxtyping import config, install_import_hook

@@ -46,13 +46,14 @@ def on_tasks(function, items, **named):
         return at_once(Jobs(function, items, **named), None, np.zeros((10, 2)))
 
 
-@pytest.mark.parametrize("calibration", ["split", pytest.param("cross", marks=pytest.mark.slow)])
+@pytest.mark.slow  # the default suite has that of a worker that dies
+@pytest.mark.parametrize("calibration", ["split", "cross", "ensemble"])
 def test_a_fit_is_the_same_to_the_bit(ray, table, full_training, tmp_path, calibration):
     X, y = table
     settings = {
         "calibration": calibration,
         "random_state": 0,
-        "folds": 3 if calibration == "cross" else "auto",
+        "folds": "auto" if calibration == "split" else 3,
     }
     local, far, stages, far_stages = lvd.LVDRegressor(**settings), lvd.LVDRegressor(**settings), [], []
     with listening(stages.append):

@@ -84,7 +84,8 @@ def show_fit(
     parts = f"{report.n_train:,} training, {report.n_calib:,} calibration{of_more}"
     if crossed:
         some = f"{report.n_calib:,} of " if report.n_spared else ""
-        parts = f"{report.n_train:,} training rows, {some}which also calibrate by out-of-fold errors (cross),"
+        how = calibration_text(regressor)
+        parts = f"{report.n_train:,} training rows, {some}which also calibrate by out-of-fold errors ({how}),"
     console.show(
         f"split ({'' if report.split == 'random' else f'{report.split}, '}seed {seed}): {parts} and "
         f"{report.n_test:,} test rows"
