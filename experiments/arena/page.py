@@ -106,7 +106,7 @@ def _view(board: ArenaBoard) -> dict[str, Any]:
         "short": _short_grid(board),
         "sentences": [*_sentences(board), *(claims := _claims(board))],
         "claims": claims,
-        "part": _part_grid(board),
+        "against": _against_grid(board),
         "losses": _losses_grid(board),
         "full": _full_grid(board),
         "by_table": _by_table_grid(board),
@@ -276,26 +276,24 @@ def _claims(board: ArenaBoard) -> list[str]:
     return [_claim(board, ours, *rivals) for ours, rivals in among.items() if ours in ran]
 
 
-def _part_grid(board: ArenaBoard) -> Grid:
-    """Methods that ran on some of the tables, compared with LVD on the tables and seeds they share."""
-    ran = [row for row in board.standings if row not in board.complete and not CONTESTANTS[row.method].ours]
-
-    def against(ours: str, method: str) -> tuple[str, str]:
-        if ours not in board.methods:
-            return MISSING, MISSING
-        one = board.compare(ours, method)
-        return f"{one.ratio:.3f} ({_band_text(one.band, '.2f')})", f"{one.wins} : {one.losses}"
-
-    lines = [
-        [
-            *(_title(row.method), f"{len(row.pairs)}", f"{row.splits}", f"{row.score:.3f}"),
-            *(text for ours in (DEFAULT, CROSS) for text in against(ours, row.method)),
-        ]
-        for row in ran
-    ]
-    beside = (text for ours in (DEFAULT, CROSS) for text in (f"{_title(ours)} to it", "won : lost"))
+def _against_grid(board: ArenaBoard) -> Grid:
+    """LVD against each other method, on the tables and seeds they share."""
+    forms = [form for form in (DEFAULT, CROSS, ENSEMBLE) if form in board.methods]
+    lines = []
+    for row in board.standings:
+        if not CONTESTANTS[row.method].ours:
+            found = [board.compare(form, row.method) for form in forms]
+            texts = [
+                text
+                for one in found
+                for text in (f"{one.ratio:.3f} ({_band_text(one.band, '.2f')})", f"{one.wins} : {one.losses}")
+            ]
+            lines.append(
+                [_title(row.method), f"{len(row.pairs)}", f"{row.splits}", f"{row.score:.3f}", *texts]
+            )
+    beside = (text for form in forms for text in (f"{_title(form)} to it", "won : lost"))
     headings = ("method", "tables", "splits", "score", *beside)
-    return Grid(f"On a part of the tables, {board.model}, {board.level:.0%}", "", headings, lines)
+    return Grid(f"LVD against each, {board.model}, {board.level:.0%}", "", headings, lines)
 
 
 def _claim(board: ArenaBoard, ours: str, methods: Sequence[str], among: str) -> str:

@@ -362,19 +362,91 @@ def fit(
     With --checkpoint a network trained by chemprop is used unchanged. It must not have seen these molecules: 60% of
     them train the kernel and the estimate of how large errors are, 20% calibrate and 20% test.
     """
-    from lvd._validation import InputError, resolve_device
-    from lvd.kernels import Kernel
-    from lvd.methods import LVDRegressor
-    from lvd.scores import ConformityScore
-    from lvd.support import SupportRule
+    given = dict(locals())  # the options by name
+    from lvd._validation import resolve_device
     from lvd.tables.column_values import guess_types
     from lvd.tables.reading import read_table, table_format
     from lvd.tables.splits import RowSplit
     from lvd.tables.writing import TableWriter
 
-    RowSplit.parse(split)
-    sizes = {"hidden_size": hidden_size, "n_members": members}
-    has_sizes, has_checkpoint = any(sizes.values()), checkpoint is not None
+    dividing = RowSplit.parse(split).column
+    _check_together(**given)
+    check_engine(engine, address)
+    _check_range(y_min, y_max)
+    check_free(out, force=force)
+    resolve_device(device)
+    # A page shows all columns of its rows.
+    unread = _unread(
+        data,
+        drop or (),
+        [*target, smiles, groups, dividing],
+        whole=time is not None or report is not None,
+        only_used=smiles is not None,
+    )
+    cells = read_table(data, as_text=True, unread=unread)
+    table = cells if table_format(data) == "parquet" else guess_types(cells)
+    check_files({"--report": report, "--test-out": test_out}, data, checkpoint, model=out)
+    plan = _forecast_plan(table, time, target[0], (lags, horizon), date_format)
+    targets = target if plan is None else plan.targets
+    if report is not None:
+        from lvd.page.content import only_target
+
+        only_target(targets)
+    regressor = _regressor(**given)
+    with nullcontext() if test_out is None else TableWriter(test_out) as test_file:
+        with _showing(table, len(targets), **given), _training_on(engine, address):
+            fitted, found = _fit_table(
+                *(table, regressor, plan),
+                {"target": target, "split": split, "column": smiles, "skip_invalid": skip_invalid},
+                drop=drop or (),
+                keep=keep or (),
+                impute=impute,
+                date_format=date_format,
+                guarantee=guarantee,
+                groups=groups,
+                seed=seed,
+                cells=cells,
+            )
+        if test_file is not None:
+            in_file = _as_in_file(test_file.path, table, cells, groups)
+            rows = _test_rows(in_file, fitted)
+            test_file.write(_read_again(rows, data, fitted.test_rows - 1, unread) if unread else rows)
+        fitted = with_card(fitted, found, data, table, {"impute": impute, "drop": ", ".join(drop or ())})
+        fitted.save(out, replace=force)
+    if report is not None:
+        write_page(fitted, _test_rows(cells, fitted), report, (out.name, data.name), fitted_on=cells)
+    if plan is not None and not json:
+        console.show(plan.rows(table).note)
+    if json:
+        console.show_json({"model": str(out), **_facts_of(fitted.regressor), **asdict(found)})
+    else:
+        show_fit(found, data, out, seed, page=report, model=fitted)
+
+
+def _check_together(
+    *,
+    target: Sequence[str],
+    smiles: str | None,
+    checkpoint: Path | None,
+    trust: bool,
+    skip_invalid: bool,
+    model: ModelName | None,
+    joint: JointShape | None,
+    calibration: CalibrationName,
+    guarantee: str,
+    split: str,
+    time: str | None,
+    lags: str | None,
+    horizon: str | None,
+    epochs: int | None,
+    hidden_size: int | None,
+    members: int | None,
+    **_: Any,
+) -> None:
+    """Refuse options of ``lvd fit`` that do not go together."""
+    from lvd._validation import InputError
+
+    has_sizes, has_checkpoint = bool(hidden_size or members), checkpoint is not None
     forecasts = not (time is lags is horizon is None)
     crosses = calibration in {"cross", "ensemble"}
     refusals = (
@@ -428,32 +500,47 @@ def fit(
     for applies, message in refusals:
         if applies:
             raise InputError(message)
-    check_engine(engine, address)
-    _check_range(y_min, y_max)
-    check_free(out, force=force)
-    resolve_device(device)
-    # A page shows all columns of its rows.
-    unread = _unread(
-        data,
-        drop or (),
-        [*target, smiles, groups, RowSplit.parse(split).column],
-        whole=forecasts or report is not None,
-        only_used=smiles is not None,
-    )
-    cells = read_table(data, as_text=True, unread=unread)
-    table = cells if table_format(data) == "parquet" else guess_types(cells)
-    check_files({"--report": report, "--test-out": test_out}, data, checkpoint, model=out)
-    plan = _forecast_plan(table, time, target[0], (lags, horizon), date_format)
-    if report is not None:
-        from lvd.page.content import only_target
 
-        only_target(target if plan is None else plan.targets)
-    regressor = LVDRegressor(
-        _trained_network(checkpoint, device, target)
-        if checkpoint is not None
-        else _network(preset, epochs, sizes, device, seed)
-        if smiles is not None
-        else _estimator(model, epochs, device, seed),
+
+def _regressor(
+    *,
+    target: list[str],
+    smiles: str | None,
+    checkpoint: Path | None,
+    preset: PresetName,
+    model: ModelName | None,
+    score: str | None,
+    kernel: str | None,
+    support: str | None,
+    level: float,
+    y_min: float | None,
+    y_max: float | None,
+    bandwidth: str | None,
+    epochs: int | None,
+    hidden_size: int | None,
+    members: int | None,
+    seed: int,
+    device: str,
+    calibration: CalibrationName,
+    max_calibration_rows: int | None,
+    joint: JointShape | None,
+    when_unknown: WhenUnknown | None,
+    **_: Any,
+) -> LVDRegressor:
+    """The regressor that the options of ``lvd fit`` ask for."""
+    from lvd.kernels import Kernel
+    from lvd.methods import LVDRegressor
+    from lvd.scores import ConformityScore
+    from lvd.support import SupportRule
+
+    if checkpoint is not None:
+        estimator = _trained_network(checkpoint, device, target)
+    elif smiles is not None:
+        estimator = _network(preset, epochs, {"hidden_size": hidden_size, "n_members": members}, device, seed)
+    else:
+        estimator = _estimator(model, epochs, device, seed)
+    return LVDRegressor(
+        estimator,
         prefit=checkpoint is not None,
         preset=preset,
         conformity_score=_own_part(score, ConformityScore) if score is not None and ":" in score else score,
@@ -469,46 +556,6 @@ def fit(
         device=device,
         random_state=seed,
     )
-    with nullcontext() if test_out is None else TableWriter(test_out) as test_file:
-        showing = _showing(
-            table.num_rows,
-            None
-            if smiles is not None
-            else expected_seconds(
-                *(table.num_rows, table.num_columns - len(drop or ())),
-                n_targets=len(target if plan is None else plan.targets),
-                model=model or ("net" if epochs is not None or preset == "paper" else "auto"),
-                preset=preset,
-                score=score,
-            ),
-        )
-        with showing, _training_on(engine, address):
-            fitted, found = _fit_table(
-                *(table, regressor, plan),
-                {"target": target, "split": split, "column": smiles, "skip_invalid": skip_invalid},
-                drop=drop or (),
-                keep=keep or (),
-                impute=impute,
-                date_format=date_format,
-                guarantee=guarantee,
-                groups=groups,
-                seed=seed,
-                cells=cells,
-            )
-        if test_file is not None:
-            in_file = _as_in_file(test_file.path, table, cells, groups)
-            rows = _test_rows(in_file, fitted)
-            test_file.write(_read_again(rows, data, fitted.test_rows - 1, unread) if unread else rows)
-        fitted = with_card(fitted, found, data, table, {"impute": impute, "drop": ", ".join(drop or ())})
-        fitted.save(out, replace=force)
-    if report is not None:
-        write_page(fitted, _test_rows(cells, fitted), report, (out.name, data.name), fitted_on=cells)
-    if plan is not None and not json:
-        console.show(plan.rows(table).note)
-    if json:
-        console.show_json({"model": str(out), **_facts_of(fitted.regressor), **asdict(found)})
-    else:
-        show_fit(found, data, out, seed, page=report, model=fitted)
 
 
 def _facts_of(regressor: LVDRegressor) -> dict[str, object]:
@@ -678,17 +725,35 @@ def _training_on(engine: str, address: str | None) -> AbstractContextManager[Non
 
 
 @contextmanager
-def _showing(n_rows: int, expected: dict[str, float] | None) -> Iterator[None]:
+def _showing(
+    table: pa.Table,
+    n_targets: int,
+    *,
+    smiles: str | None,
+    drop: Sequence[str] | None,
+    model: ModelName | None,
+    epochs: int | None,
+    preset: PresetName,
+    score: str | None,
+    **_: Any,
+) -> Iterator[None]:
     """Show the stages and the time left; for graph networks, which have their own bar, print the stages."""
     from lvd._progress import listening
 
-    if expected is None:
+    n_rows = table.num_rows
+    if smiles is not None:
         console.show_stage(f"reading {n_rows:,} molecules")
         with listening(console.show_stage):
             yield
-    else:
-        with console.stages(f"fitting {n_rows:,} rows", expected) as show_stage, listening(show_stage):
-            yield
+        return
+    expected = expected_seconds(
+        *(n_rows, table.num_columns - len(drop or ()), n_targets),
+        model=model or ("net" if epochs is not None or preset == "paper" else "auto"),
+        preset=preset,
+        score=score,
+    )
+    with console.stages(f"fitting {n_rows:,} rows", expected) as show_stage, listening(show_stage):
+        yield
 
 
 def expected_seconds(
