@@ -42,6 +42,7 @@ from lvd.tables.forecasting import ForecastPlan
 from lvd.tables.frame_encoder import FrameEncoder
 from lvd.tables.inputs import (
     CellEncoder,
+    Prepared,
     RowEncoder,
     find_leaks,
     labelled_parts,
@@ -142,31 +143,16 @@ class TableModel:
         row_split = split if isinstance(split, RowSplit) else RowSplit.parse(split)
         check_choice(guarantee, "guarantee", GUARANTEES)
         _check_group_column(table, groups, target)
-        ways: dict[str, Any] = {"target": target, "split": row_split, "seed": seed}
         plain = (row_split.kind, groups, column, guarantee) == ("random", None, None, "local")
-        joins = partial(_calibrates_crosswise, regressor, plain)
-        if column is None:
-            fills = not takes(regressor, "allow_nan")
-            prepared = prepare_columns(
-                *(table,),
-                drop=drop,
-                keep=keep,
-                impute=impute,
-                fills=fills,
-                joins=joins,
-                date_format=date_format,
-                **ways,
-            )
-        elif drop or keep or impute:
-            raise InputError(
-                *(Parameter("column", named=True), " takes the cells of one column alone as inputs; leave "),
-                *(Parameter("drop", named=True), ", ", Parameter("keep", named=True), " and "),
-                *(Parameter("impute", named=True), " out"),
-            )
-        else:
-            estimator = regressor.estimator
-            ways |= {"column": column, "skip_invalid": skip_invalid, "joins": joins}
-            prepared = prepare_cells(table, estimator, **ways)
+        prepared = _prepared(
+            *(table, regressor, column),
+            target=target,
+            split=row_split,
+            seed=seed,
+            joins=partial(_calibrates_crosswise, regressor, plain),
+            skip_invalid=skip_invalid,
+            of_columns={"drop": drop, "keep": keep, "impute": impute, "date_format": date_format},
+        )
         encoder, crossed = prepared.encoder, prepared.crossed
         check_names_free(encoder.inputs, encoder.targets, encoder.added)
         y, (train, calib, _) = prepared.y, prepared.parts
@@ -174,17 +160,7 @@ class TableModel:
             None if groups is None else group_labels(cells[groups].take(pa.array(prepared.rows[calib] - 1)))
         )
         with counting_in_table(prepared.rows[train]):
-            own = {name: getattr(regressor, name) for name in ("calib_size", "calibration", "folds")}
-            chosen = own["calibration"] if own["calibration"] in CROSSING else "cross" if crossed else "split"
-            regressor.set_params(calib_size=None, calibration=chosen)
-            if crossed or row_split.n_gap:
-                regressor.set_params(folds=prepared.folds(row_split, regressor.folds, seed))
-            learned = prepared.training_inputs
-            regressor.fit(learned, y[train], groups=labels if crossed else None).set_params(**own)
-            trained = learned
-            if prepared.own_means:  # rows are recognised by their features if their targets are unknown
-                trained = prepared.read(train)
-                regressor.train_digests_ = np.sort(row_digests(regressor.model_.check(trained)))
+            learned, trained = _train(regressor, prepared, row_split, seed, labels)
         prepared, calib, labels = prepared.calibrated_by(
             drawn_rows(len(calib), regressor.max_calibration_rows, regressor.seed_, labels), labels
         )
@@ -801,6 +777,47 @@ def _without_gaps(encoder: TableEncoder, *inputs: Any) -> list[Any]:
     distinct = {id(X): X for X in inputs}
     found = {key: encoder.filled(X) for key, X in distinct.items()}
     return [found[id(X)] for X in inputs]
+
+
+def _prepared(
+    table: pa.Table,
+    regressor: LVDRegressor,
+    column: str | None,
+    *,
+    skip_invalid: bool,
+    of_columns: dict[str, Any],
+    **ways: Any,
+) -> Prepared:
+    """All columns as inputs, or the cells of one `column`; the choices `of_columns` are for the former."""
+    if column is None:
+        return prepare_columns(table, fills=not takes(regressor, "allow_nan"), **of_columns, **ways)
+    if of_columns["drop"] or of_columns["keep"] or of_columns["impute"]:
+        raise InputError(
+            *(Parameter("column", named=True), " takes the cells of one column alone as inputs; leave "),
+            *(Parameter("drop", named=True), ", ", Parameter("keep", named=True), " and "),
+            *(Parameter("impute", named=True), " out"),
+        )
+    return prepare_cells(table, regressor.estimator, column=column, skip_invalid=skip_invalid, **ways)
+
+
+def _train(
+    regressor: LVDRegressor, prepared: Prepared, split: RowSplit, seed: int, labels: NDArray | None
+) -> tuple[Any, Any]:
+    """Fit on the training part, with settings that hold for this fit alone; returns the inputs that the regressor
+    learned from, and those by which its training rows are recognised."""
+    train, crossed = prepared.parts[0], prepared.crossed
+    own = {name: getattr(regressor, name) for name in ("calib_size", "calibration", "folds")}
+    chosen = own["calibration"] if own["calibration"] in CROSSING else "cross" if crossed else "split"
+    regressor.set_params(calib_size=None, calibration=chosen)
+    if crossed or split.n_gap:
+        regressor.set_params(folds=prepared.folds(split, regressor.folds, seed))
+    learned = prepared.training_inputs
+    regressor.fit(learned, prepared.y[train], groups=labels if crossed else None).set_params(**own)
+    if not prepared.own_means:
+        return learned, learned
+    trained = prepared.read(train)  # rows are recognised by their features if their targets are unknown
+    regressor.train_digests_ = np.sort(row_digests(regressor.model_.check(trained)))
+    return learned, trained
 
 
 def _calibrates_crosswise(regressor: LVDRegressor, plain: bool, n_rows: int, n_levels: int) -> bool:
