@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -56,6 +56,7 @@ from lvd.tables.reports import (
     EvaluateReport,
     FitReport,
     JudgedRows,
+    TargetReport,
     hits_together,
     report_distribution,
     report_target,
@@ -73,6 +74,21 @@ MOST_LEVELS = 30
 targets of levels, was less sharp."""
 MOST_SCORED_ROWS = 2000
 """Whole distributions are scored on at most this many rows, the first."""
+
+
+class _Measured(NamedTuple):
+    """Rows with their targets, predictions and intervals, whether all targets are covered at once, and the scores
+    of whole distributions; `ids` recognises rows."""
+
+    y: NDArray
+    y_pred: NDArray
+    intervals: NDArray
+    hits: NDArray
+    known: NDArray
+    features: NDArray
+    crps: NDArray
+    pit: NDArray
+    ids: NDArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -628,7 +644,7 @@ class TableModel:
         levels = self.resolve_levels(confidence_level)
         places = [self.find_target(target) for target in targets or self.encoder.targets]
         encoder = replace(self.encoder, targets=tuple(self.encoder.targets[t] for t in places))
-        parts: list[tuple[NDArray, ...]] = []
+        parts: list[_Measured] = []
         by_values: list[pa.Array] = []
         n_rows = n_repeated = n_calibrating = n_skipped = n_unlabelled = 0
         unseen = Unseen()
@@ -641,62 +657,91 @@ class TableModel:
                 continue
             X, found = self.infer(rows, levels, numbers=numbers)
             y = encoder.target(rows).reshape(len(X), -1)
-            intervals = found.intervals[..., places]
-            hits = hits_together(y, intervals, [region.onto(places) for region in found.regions])
-            features = self.features(X, found.embeddings)[: max(0, MOST_ERT_ROWS - n_rows)]
-            first = slice(max(0, MOST_SCORED_ROWS - n_rows))
-            scored = self.score_distributions(rows[first], X[first], y[first], found.y_pred[first], places)
-            ids = row_ids(X, y, places)
-            parts.append((y, found.y_pred[:, places], intervals, hits, found.known, features, *scored, ids))
+            part = self._measured(rows, X, y, found, places, n_rows)
+            parts.append(part)
             by_values += [] if by is None else rows[by].chunks
             n_rows += len(X)
             n_repeated += self.count_training_rows(X)
-            n_calibrating += int(self.calibrating(X, ids).sum())
+            n_calibrating += int(self.calibrating(X, part.ids).sum())
             unseen += self.unseen(rows)
         if not parts:
             raise InputError(
                 f"all {n_skipped + n_unlabelled} rows are left out, so there is nothing to evaluate; "
                 f"{n_unlabelled} of them have no target"
             )
-        y, y_pred, intervals, hits, known, features, crps, pit, ids = map(
-            np.concatenate, zip(*parts, strict=True)
-        )
+        measured = _Measured(*map(np.concatenate, zip(*parts, strict=True)))
         values = None if by is None else pa.chunked_array(by_values)
-        reports = []
-        for t, (place, target) in enumerate(zip(places, encoder.targets, strict=True)):
-            some = np.flatnonzero(~np.isnan(y[:, t]))
-            if not len(some):
-                raise InputError(
-                    f"no row has a value of target {target!r}; name the others with ",
-                    Parameter("target", named=True),
-                )
-            judged = self.judged_rows(
-                *(place, y[some, t], y_pred[some, t], known[some]),
-                features[some[some < len(features)]],
-                row_ids=ids[some, t],
-            )
-            groups = None if values is None else values.take(pa.array(some))
-            reports.append(
-                report_target(
-                    *(target, judged, intervals[some, ..., t]),
-                    levels=levels,
-                    groups=groups,
-                    distribution=report_distribution(crps[:, t], pit[:, t], len(judged.residuals_calib)),
-                )
-            )
-        complete = ids[np.all(ids != 0, axis=1)]
-        together = report_together(hits, complete, levels) if len(places) > 1 else ()
+        reports = [
+            self._report_target(measured, number, place, levels, values)
+            for number, place in enumerate(places)
+        ]
+        complete = measured.ids[np.all(measured.ids != 0, axis=1)]
+        together = report_together(measured.hits, complete, levels) if len(places) > 1 else ()
         return EvaluateReport(
             n_rows=n_rows,
-            n_distinct=len(np.unique(ids, axis=0)),
+            n_distinct=len(np.unique(measured.ids, axis=0)),
             n_skipped=n_skipped,
             n_unlabelled=n_unlabelled,
             n_repeated=n_repeated,
             n_calibrating=n_calibrating,
-            n_unknown=int((~known).sum()),
+            n_unknown=int((~measured.known).sum()),
             unseen=unseen,
             targets=tuple(reports),
             together=together,
+        )
+
+    def _measured(  # noqa: PLR0917
+        self,
+        rows: pa.Table,
+        X: Any,
+        y: Float[NDArray, "n t"],
+        found: Prediction,
+        places: Sequence[int],
+        n_before: int,
+    ) -> _Measured:
+        """Rows with the targets at these `places`; features and whole distributions of the first rows alone."""
+        intervals = found.intervals[..., places]
+        first = slice(max(0, MOST_SCORED_ROWS - n_before))
+        crps, pit = self.score_distributions(rows[first], X[first], y[first], found.y_pred[first], places)
+        return _Measured(
+            y,
+            found.y_pred[:, places],
+            intervals,
+            hits_together(y, intervals, [region.onto(places) for region in found.regions]),
+            found.known,
+            self.features(X, found.embeddings)[: max(0, MOST_ERT_ROWS - n_before)],
+            crps,
+            pit,
+            row_ids(X, y, places),
+        )
+
+    def _report_target(
+        self,
+        measured: _Measured,
+        number: int,
+        place: int,
+        levels: Float[NDArray, "l"],
+        values: pa.ChunkedArray | None,
+    ) -> TargetReport:
+        """The report on one target: column `number` of the measured rows, and target `place` of the model."""
+        y, target = measured.y[:, number], self.encoder.targets[place]
+        some = np.flatnonzero(~np.isnan(y))
+        if not len(some):
+            raise InputError(
+                f"no row has a value of target {target!r}; name the others with ",
+                Parameter("target", named=True),
+            )
+        judged = self.judged_rows(
+            *(place, y[some], measured.y_pred[some, number], measured.known[some]),
+            measured.features[some[some < len(measured.features)]],
+            row_ids=measured.ids[some, number],
+        )
+        of_target = measured.crps[:, number], measured.pit[:, number]
+        return report_target(
+            *(target, judged, measured.intervals[some, ..., number]),
+            levels=levels,
+            groups=None if values is None else values.take(pa.array(some)),
+            distribution=report_distribution(*of_target, len(judged.residuals_calib)),
         )
 
     def score_distributions(
