@@ -230,6 +230,6 @@ def test_few_rows_calibrate_crosswise(n_rows, choice, calibration, lvd_here, hom
     assert (report["n_train"] == report["n_calib"]) == (calibration != "split")
     card = json.loads((tmp_path / "model" / "manifest.json").read_text())["columns"]["card"]
     assert card["settings"]["calibration"] == calibration
-    assert ("(the mean of " in card["settings"]["model"]) == (calibration == "ensemble")
+    assert ("(mean of " in card["settings"]["model"]) == (calibration == "ensemble")
     again = lvd_here("predict", tmp_path / "model", table, "--out", tmp_path / "out.csv")
     assert again.code == 0, again.err

@@ -37,10 +37,8 @@ _COLUMNS = {
 
 def model_class(regressor: LVDRegressor) -> str:
     """The name of the model's class, without its wrappers."""
-    model = regressor.model_
-    while hasattr(model, "model"):
-        model = model.model
-    return type(model).__name__
+    model = regressor.model_.unwrapped
+    return type(getattr(model, "model", model)).__name__
 
 
 def calibration_text(regressor: LVDRegressor) -> str:
@@ -56,7 +54,7 @@ def model_text(regressor: LVDRegressor) -> str:
     name = next((name for name, (cls, _) in MODELS.items() if cls == kind), None)
     errors: dict[str, float] = getattr(regressor, "choice_", {})
     n_more = len(getattr(regressor.model_, "fold_models", ()))
-    text = (MODELS[name][1] if name else kind) + (f" (the mean of {1 + n_more})" if n_more else "")
+    text = (MODELS[name][1] if name else kind) + (f" (mean of {1 + n_more} models)" if n_more else "")
     if name is None or not errors:
         return text
     others = ", ".join(f"{MODELS[one][1]} {error:.3g}" for one, error in errors.items() if one != name)

@@ -50,8 +50,8 @@ PROMISES = {
         "miss rate is at most twice 1 - level; that learned ones reach the level is measured, not proved."
     ),
     "ensemble": (
-        "Calibrated on cross-validated errors of all training rows, reduced by as much as the mean of the models "
-        "is estimated to err less than each: that the level is reached is measured, not proved."
+        "Calibrated on cross-validated errors of all training rows, and narrowed because the mean of the models is "
+        "more accurate than a single one; that the level is reached is measured, not proved."
     ),
     "marginal": "On average over all new cases, coverage is at least the confidence level.",
     "marginal 1-2a": "On average at most twice 1 - level of the new cases are missed.",

@@ -58,7 +58,7 @@ from lvd.scores import (
     TrainingRows,
 )
 from lvd.scores.joint import SHAPES, BoundJoint
-from lvd.scores.score import interpolates, weights_for
+from lvd.scores.score import NarrowedScore, interpolates, weights_for
 from lvd.support import Support, SupportRule
 from lvd.wrap import as_model, seeded_clone
 
@@ -241,6 +241,7 @@ class ConformalMethod(IntervalRegressor):
         labels = self._check_labels(len(targets), groups=groups, weights=weights, max_weight=max_weight)
         self._warn_of_shared_rows(inputs)
         self.crossed_ = False
+        self.__dict__.pop("error_share_", None)
         with few_threads(inputs):  # some of the rows may be trained on
             self._calibrate(inputs, targets, labels)
         return self
@@ -330,20 +331,24 @@ class ConformalMethod(IntervalRegressor):
 
     def _learn(self, training: TrainingRows) -> tuple[EvaluatedRows, BoundScore] | None:
         """Learn the kernels and the score, from rows that will not calibrate unless there are folds."""
-        if self._kernel_target == "errors":
+        folds = training.folds
+        if folds is not None:
+            training = training.with_held_out_embeddings()
+        elif self._kernel_target == "errors":
             training = training.part_to_learn_from()
         template = self._new_kernel(training)
         self.kernels_ = fit_kernels(template, training, self._kernel_target, self.score_)
+        self.__dict__.pop("error_share_", None)
         located = training.located(self.kernels_)
-        if training.folds is None:
+        if folds is None:
             self.score_.fit(located)
             return None
-        self.error_share_ = None
+        scores = self.score_.fit_crossed(located)
         if training.keeps_models:
-            self.model_ = AveragedModel(self.model_, located.every_fold_model())
-            self.error_share_ = self.model_.error_share(located.rows.inputs, located.held_out_errors)
-            located = located.with_errors_reduced(self.error_share_)
-        return located.rows, self.score_.fit_crossed(located)
+            inputs, errors = located.rows.inputs, located.held_out_errors
+            self.model_ = AveragedModel(self.model_, located.fold_models_in_order())
+            self.error_share_ = self.model_.error_share(inputs, errors, folds)
+        return located.rows, scores
 
     def _learn_from_calibration_rows(
         self, X: Any, y: Float[NDArray, "m t"], labels: dict[str, Any]
@@ -425,7 +430,12 @@ class ConformalMethod(IntervalRegressor):
             unknown = new_levels if unknown is None else unknown | new_levels
         with load_errors_explained(self):
             rows = EvaluatedRows(X, self.model_.evaluate(X), self.kernels_, unknown)
-            return rows, self.score_.bind(rows)
+            return rows, self._bound(rows)
+
+    def _bound(self, rows: EvaluatedRows) -> BoundScore:
+        """The score bound to new rows: that of an ensemble is narrowed, as its mean errs less than each model."""
+        bound, share = self.score_.bind(rows), vars(self).get("error_share_")
+        return bound if share is None else NarrowedScore.of(bound, share)
 
     def calibration_coverage(self, confidence_level: Levels | None = None) -> Any:
         """The leave-one-out coverage of the calibration rows: each is judged by an interval made without it.

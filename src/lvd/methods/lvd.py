@@ -141,14 +141,14 @@ class LVDRegressor(ConformalMethod):
         ``"cross"`` trains on all rows and calibrates on the cross-validated errors of all rows, which is
         sharper, especially on small tables; `promise` says what is then proved and what is measured. For
         estimators that lvd trains. ``"ensemble"`` does too, and predicts the mean of the model and its fold
-        models, which ``"cross"`` discards; the errors are reduced by as much as the mean is estimated to err less
-        (`error_share_`). It is sharper again, and `fit` takes no longer, but all models are saved and asked for
-        each prediction. ``"auto"`` is ``"cross"`` for 60 to 499 rows, where a quarter of the rows
-        is a lot to lose, and ``"split"`` otherwise. It is also ``"split"`` for a model that is trained already
-        or predicts its own errors, with `calib_size`, `joint`, ``groups=`` or ``weights=``, with a splitter as
-        `folds`, and with another preset, score, kernel, bandwidth or support than the default.
+        models, which ``"cross"`` discards; intervals are narrowed by as much as the mean is estimated to err less.
+        `fit` takes hardly longer, but every prediction runs all models, and all are saved. ``"auto"`` is
+        ``"cross"`` for 60 to 499 rows, where a quarter of the rows is a lot to lose, and ``"split"`` otherwise. It
+        is also ``"split"`` for a model that is trained already or predicts its own errors, with `calib_size`,
+        `joint`, ``groups=`` or ``weights=``, with a splitter as `folds`, and with another preset, score, kernel,
+        bandwidth or support than the default.
         :attr:`is_crossed` tells which it was.
-    folds : number of folds for ``calibration="cross"``: by default 5, or 10 below 1,000 rows, which takes about
+    folds : number of folds for cross-validated errors: by default 5, or 10 below 1,000 rows, which takes about
         twice as long and is sharper. Or a scikit-learn
         splitter that holds each row out once, such as ``KFold(5)`` for time-ordered rows or
         ``PredefinedSplit(numbers)`` for whole patients; it receives the ``groups=`` of :meth:`fit`. Rows of one
@@ -164,10 +164,10 @@ class LVDRegressor(ConformalMethod):
 
     Attributes
     ----------
-    model_ : the trained model.
+    model_ : the trained model; with ``calibration="ensemble"`` the mean of `model` and its `fold_models`.
     when_unknown_ : what unknown rows get where `when_unknown` is None: what the preset said in `fit`.
-    error_share_ : with ``calibration="ensemble"``, the share of the cross-validated errors that calibrates, for
-        each target.
+    error_share_ : with ``calibration="ensemble"``, how large the errors of the mean are estimated to be, as a share
+        of the cross-validated ones, for each target; intervals have this share of their width.
     choice_ : if one of two models was chosen, their errors on held-out training rows by name, as shares of the
         standard deviation of y.
 
@@ -207,9 +207,11 @@ class LVDRegressor(ConformalMethod):
     @property
     def promise(self) -> str:
         """The guarantee of the intervals, in one sentence."""
-        crossed = vars(self).get("crossed_", self.calibration in CROSSING)
-        averaged = vars(self).get("error_share_") is not None or self._averages_folds
-        return PROMISES["local" if not crossed else "ensemble" if averaged else "cross"]
+        found = vars(self)
+        if not found.get("crossed_", self.calibration in CROSSING):
+            return PROMISES["local"]
+        averaged = "error_share_" in found if "crossed_" in found else self._averages_folds
+        return PROMISES["ensemble" if averaged else "cross"]
 
     @property
     def settings(self) -> Preset:
@@ -563,18 +565,20 @@ class LVDRegressor(ConformalMethod):
                 largest=largest[row],
                 reason=reasons[row].text if row in reasons else None,
                 column=reasons[row].column if row in reasons else None,
-                remark=" ".join(filter(None, [bound.remark(row, target), self._on_errors(target)])) or None,
+                remark=" ".join(filter(None, [bound.remark(row, target), self._error_remark(target)]))
+                or None,
             )
             for row, target in np.ndindex(bound.y_pred.shape)
         ]
 
-    def _on_errors(self, target: int) -> str | None:
+    def _error_remark(self, target: int) -> str | None:
         """What to know about the errors of calibration rows."""
         share = vars(self).get("error_share_")
         if not self.is_crossed or share is None:
             return CROSSED if self.is_crossed else None
         return (
-            f"{CROSSED} They are reduced by {1.0 - share[target]:.1%}, as the mean of the models errs less."
+            f"{CROSSED} The mean of the models is more accurate than each of them, so the interval is "
+            f"{1.0 - share[target]:.1%} narrower than these errors say."
         )
 
     def _mixable(self, X: Any) -> Any:

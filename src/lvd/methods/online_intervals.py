@@ -558,7 +558,7 @@ class OnlineIntervals:
         regressor = self.regressor_
         rows = EvaluatedRows(None, stacked([one.evaluation for one in waiting]), regressor.kernels_)
         placed = [to_numpy(one.placed(rows.placed, [], 0.9)[0]) for one in regressor.calibrators_]
-        return regressor.score_.bind(rows), placed
+        return regressor._bound(rows), placed
 
     def _judge(self, target: int, waiting: Waiting, y: float) -> None:
         """Update the level, the counts and the half-lives' losses from one label."""

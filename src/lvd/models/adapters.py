@@ -68,6 +68,12 @@ class SklearnModel(Model, BaseEstimator):
         learned = ("apply", "staged_predict", "kneighbors")
         return any(hasattr(last, name) for name in learned) or is_of(last, "lightgbm")
 
+    @property
+    def embeds_predictions(self) -> bool:
+        """True for estimators that interpolate, unless they have an embedding."""
+        own = self.embed is not None or any(hasattr(self._last, name) for name in ("module_", "coefs_"))
+        return self.interpolates and not own
+
     def check(self, X: ArrayLike) -> Any:
         """Keep frames (column transformers need names); convert everything else to a numeric matrix.
 
@@ -164,7 +170,7 @@ class SklearnModel(Model, BaseEstimator):
         )
         if hasattr(self._last, "coefs_"):
             return _hidden_layer(self._last, numbers)
-        return np.column_stack([numbers, y_pred]) if self.interpolates else numbers
+        return np.column_stack([numbers, y_pred]) if self.embeds_predictions else numbers
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

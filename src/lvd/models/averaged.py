@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.utils import get_tags
 
 from lvd._typing import ArrayLike, Float, NDArray
+from lvd.models.candidates import Folds
 from lvd.models.model import Evaluation, Model
 
 AVERAGED = ("y_pred", "quantiles", "spread")
 """What is averaged of the models' evaluations."""
-LEAST_SHARE = 0.8
-"""Errors are never reduced to less than this share."""
+LEAST_ERROR_SHARE = 0.8
+"""No estimate of what averaging gains goes below this share."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +29,11 @@ class AveragedModel(Model):
     model: Model
     fold_models: Sequence[Model]
     prefit: ClassVar[bool] = True
+
+    @property
+    def unwrapped(self) -> Model:
+        """The model trained on all rows."""
+        return self.model.unwrapped
 
     @property
     def interpolates(self) -> bool:
@@ -54,22 +59,22 @@ class AveragedModel(Model):
         means = {name: np.mean(part, axis=0) for name, part in parts.items() if part[0] is not None}
         return every[0]._replace(**means)
 
-    def error_share(self, X: Any, errors: Float[NDArray, "n t"]) -> Float[NDArray, "t"]:
+    def error_share(self, X: Any, errors: Float[NDArray, "n t"], folds: Folds) -> Float[NDArray, "t"]:
         """How large the errors of the mean are, for each target, as a share of the out-of-fold `errors` of the fold
-        models on these rows, with which the models were trained.
+        models on the rows of training.
 
         The squared error of a mean is the models' mean squared error less the spread of their predictions (Krogh
-        and Vedelsby, 1995). On rows they have seen models agree more than on new ones, so the share is rather too
-        large than too small.
+        and Vedelsby, 1995). The spread of a row is that of the models that were trained with it.
         """
-        spread = np.var([one.y_pred for one in self._evaluations(X)], axis=0).mean(axis=0)
+        every = np.stack([one.y_pred for one in self._evaluations(X)])
+        seen = np.ones(every.shape[:2], bool)
+        for number, (_, outside) in enumerate(folds, start=1):
+            seen[number, outside] = False
+        spread = np.var(every, axis=0, where=seen[..., None]).mean(axis=0)
         squares = np.nanmean(errors**2, axis=0)
         gained = np.divide(spread, squares, out=np.zeros_like(spread), where=squares > 0.0)
-        share: Float[NDArray, "t"] = np.sqrt(np.maximum(1.0 - gained, LEAST_SHARE**2))
+        share: Float[NDArray, "t"] = np.sqrt(np.maximum(1.0 - gained, LEAST_ERROR_SHARE**2))
         return share
 
     def _evaluations(self, X: Any) -> list[Evaluation]:
         return [model.evaluate(X) for model in (self.model, *self.fold_models)]
-
-    def __sklearn_tags__(self) -> Any:
-        return get_tags(self.model)

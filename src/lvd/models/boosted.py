@@ -58,6 +58,7 @@ class TreesRegressor(EvaluatingRegressor, BaseEstimator):
     takes_levels: ClassVar[bool] = True
     """Whether a frame may hold categories."""
     takes_sample_weight: ClassVar[bool] = True
+    embeds_predictions: ClassVar[bool] = True
 
     _: KW_ONLY
     max_iter: int = 100

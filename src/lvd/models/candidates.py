@@ -166,24 +166,21 @@ class Candidates:
         held_out = {name: np.full_like(y, np.nan) for name in models}
 
         jobs = Jobs(
-            partial(_answer_fold, list(models.values()), (X, y), folds, keep_models),
+            partial(_predict_fold, list(models.values()), (X, y), folds, keep_models),
             range(len(folds)),
             lambda number: announce(f"choosing the model: fold {number + 1} of {len(folds)}"),
         )
         answers = at_once(jobs, n_jobs, X)
-        for (_, outside), own in zip(folds, answers, strict=True):
-            for name, (_, answer) in zip(models, own, strict=True):
-                held_out[name][outside] = answer.y_pred
+        for (_, outside), answer in zip(folds, answers, strict=True):
+            for name, (_, y_pred) in zip(models, answer, strict=True):
+                held_out[name][outside] = y_pred
         errors = {
             name: float(np.sqrt(np.nanmean(((y - y_pred)[judged] / scale) ** 2)))
             for name, y_pred in held_out.items()
         }
         best = min(errors, key=errors.__getitem__)
-        place, kept = list(models).index(best), {}
-        for number, own in enumerate(answers):
-            model, _ = own[place]
-            if model is not None:
-                kept[number] = model
+        of_best = [answer[list(models).index(best)] for answer in answers]
+        kept = {number: model for number, (model, _) in enumerate(of_best) if model is not None}
         return Choice(models[best], held_out[best], errors, kept)
 
     @property
@@ -192,13 +189,13 @@ class Candidates:
         return next(iter(self.models.values()))
 
 
-def _answer_fold(
+def _predict_fold(
     models: Sequence[Model], data: tuple[Any, NDArray], folds: Folds, keep: bool, number: int
-) -> list[tuple[Model | None, Evaluation]]:
-    """What each model, trained without a fold of inputs and targets, says of it, with the model itself if it is to
-    be kept."""
+) -> list[tuple[Model | None, Float[NDArray, "k t"]]]:
+    """What each model, trained without a fold of inputs and targets, predicts of it, with the model itself if it is
+    to be kept."""
     found = [train_without(model, *data, folds[number]) for model in models]
-    return [(model if keep else None, answer) for model, answer in found]
+    return [(model if keep else None, answer.y_pred) for model, answer in found]
 
 
 def train_without(
@@ -228,6 +225,11 @@ class FilledModel(Model, BaseEstimator):
     def takes_missing_targets(self) -> bool:
         """Whether the wrapped model supports missing targets."""
         return self.model.takes_missing_targets
+
+    @property
+    def embeds_predictions(self) -> bool:
+        """Whether the trained model embeds its predictions."""
+        return self.model_.embeds_predictions
 
     def fit(self, X: Any, y: Float[NDArray, "n t"]) -> FilledModel:
         """Learn the filling, then train the model on the filled rows."""

@@ -38,6 +38,11 @@ class Model(ABC):
     """
 
     @property
+    def unwrapped(self) -> Model:
+        """The model without wrappers that change nothing about its inputs."""
+        return self
+
+    @property
     def prefit(self) -> bool:
         """Whether it is already trained, so that `fit` trains nothing."""
         return False
@@ -55,6 +60,11 @@ class Model(ABC):
     @property
     def interpolates(self) -> bool:
         """Whether it nearly reproduces the targets of its training rows, as trees do."""
+        return False
+
+    @property
+    def embeds_predictions(self) -> bool:
+        """Whether its embeddings end in its predictions."""
         return False
 
     @property
@@ -148,9 +158,19 @@ class Fitted(Model):
     prefit: ClassVar[bool] = True
 
     @property
+    def unwrapped(self) -> Model:
+        """The wrapped model."""
+        return self.model.unwrapped
+
+    @property
     def interpolates(self) -> bool:
         """Whether the wrapped model interpolates."""
         return self.model.interpolates
+
+    @property
+    def embeds_predictions(self) -> bool:
+        """Whether the wrapped model embeds its predictions."""
+        return self.model.embeds_predictions
 
     def check(self, X: ArrayLike) -> Any:
         """Check the inputs as the wrapped model does."""

@@ -94,12 +94,19 @@ def _outputs(
     for mask in new:
         known = None if known is None else known & ~mask
     ends, sizes, n_rows = [], [], 0
-    for target, calibrator in zip(measured, method.calibrators_, strict=True):
+    shares = vars(method).get("error_share_", np.ones(len(measured)))
+    for target, calibrator, share in zip(measured, method.calibrators_, shares.tolist(), strict=True):
         radii, size, kept = _radii(method, calibrator, target, outputs.embeddings, levels, max_rows)
         if known is not None and method._infinite_when_unknown:
             radii = [known.where(radius, np.inf) for radius in radii]
         low, high = method._bounds
-        lower, upper = (end.then("Clip", low, high) for end in target.ends(radii))
+        pair = target.ends(radii)
+        if share < 1.0:
+            pair = (
+                target.y_pred + (pair[0] - target.y_pred) * share,
+                target.y_pred + (pair[1] - target.y_pred) * share,
+            )
+        lower, upper = (end.then("Clip", low, high) for end in pair)
         ends.append((lower, upper))
         sizes += [] if size is None else [size]
         n_rows = max(n_rows, kept)

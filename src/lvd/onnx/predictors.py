@@ -171,7 +171,7 @@ def _sklearn(model: SklearnModel, X: Node) -> Outputs:
     if kind == "MLPRegressor":
         return Outputs(*run_sklearn_mlp(last, inner), inputs)
     y_pred = _predict(last, kind, inner)
-    return Outputs(y_pred, X.graph.join([numbers, y_pred]) if model.interpolates else numbers, inputs)
+    return Outputs(y_pred, X.graph.join([numbers, y_pred]) if model.embeds_predictions else numbers, inputs)
 
 
 def _predict(last: Any, kind: str, rows: Node) -> Node:

@@ -136,7 +136,7 @@ class TrainingRows:
         """The expected errors of those models, if they predict them."""
         return self._held_out.evaluation.spread
 
-    def every_fold_model(self) -> list[Model]:
+    def fold_models_in_order(self) -> list[Model]:
         """Those models in the order of their folds, if they are kept."""
         return [model for _, model in sorted(self._held_out.models.items())]
 
@@ -164,7 +164,7 @@ class TrainingRows:
         left = [number for number, fold in enumerate(folds) if not np.isfinite(predictions[fold[1]]).all()]
         data = self.rows.inputs, self.y, self.sample_weight
         jobs = Jobs(
-            partial(_answer_fold, template, data, folds, self.keeps_models),
+            partial(_evaluate_fold, template, data, folds, self.keeps_models),
             left,
             lambda number: announce(f"errors on rows held out: fold {number + 1} of {len(folds)}"),
         )
@@ -239,16 +239,23 @@ class TrainingRows:
             vars(moved)["_held_out"] = self._held_out
         return moved
 
-    def with_errors_reduced(self, share: Float[NDArray, "t"]) -> TrainingRows:
-        """The same rows with this share of their out-of-fold errors."""
-        same, (found, models) = replace(self), self._held_out
-        errors = np.nan_to_num(self.y - found.y_pred)
-        nearer = found._replace(y_pred=found.y_pred + (1.0 - share) * errors)
-        vars(same)["_held_out"] = OutOfFold(nearer, models)
-        return same
+    def with_held_out_embeddings(self) -> TrainingRows:
+        """The same rows, whose embeddings hold out-of-fold predictions if they hold predictions at all.
+
+        Otherwise a model that interpolates would embed the targets of these rows, and no others.
+        """
+        if not self.model.embeds_predictions:
+            return self
+        found, models = self._held_out
+        embeddings = found.embeddings.copy()
+        embeddings[:, -found.y_pred.shape[1] :] = found.y_pred
+        own = self.rows.evaluation._replace(embeddings=embeddings)
+        moved = replace(self, rows=replace(self.rows, evaluation=own))
+        vars(moved)["_held_out"] = OutOfFold(found._replace(embeddings=embeddings), models)
+        return moved
 
 
-def _answer_fold(
+def _evaluate_fold(
     template: Model, data: tuple[Any, NDArray, NDArray | None], folds: Folds, keep: bool, number: int
 ) -> tuple[Model | None, Evaluation]:
     """What a model like the template, trained without a fold of inputs, targets and weights, says of it, with the
@@ -340,6 +347,46 @@ class BoundScore(ABC):
     def remark(self, row: int, target: int) -> str | None:
         """One sentence about the errors of a row; by default None."""
         return None
+
+
+@dataclass(frozen=True, eq=False)
+class NarrowedScore(BoundScore):
+    """A bound score with intervals of this `share` of their width, narrowed towards the prediction."""
+
+    inner: BoundScore
+    share: Float[NDArray, "t"]
+
+    @classmethod
+    def of(cls, inner: BoundScore, share: Float[NDArray, "t"]) -> NarrowedScore:
+        """The narrowed score."""
+        return cls(inner.y_pred, inner.unit * share, inner, share)
+
+    def __call__(self, y: Float[NDArray, "n t"]) -> Float[NDArray, "n c t"]:
+        """The scores of targets that are farther away by as much."""
+        return self.inner(self._moved_away(y))
+
+    def intervals(
+        self, radius: Float[NDArray, "n s l t"], levels: Float[NDArray, "l"]
+    ) -> Float[NDArray, "n 2 l t"]:
+        """The narrowed intervals."""
+        y_pred = self.y_pred[:, None, None]
+        return y_pred + self.share * (self.inner.intervals(radius, levels) - y_pred)
+
+    def signed(self, y: Float[NDArray, "n t"]) -> Float[NDArray, "n t"]:
+        """The signed scores of targets that are farther away by as much."""
+        return self.inner.signed(self._moved_away(y))
+
+    def targets_at(self, signed: Float[NDArray, "n j t"]) -> Float[NDArray, "n j t"]:
+        """The y of these signed scores, nearer to the prediction."""
+        y_pred = self.y_pred[:, None]
+        return y_pred + self.share * (self.inner.targets_at(signed) - y_pred)
+
+    def remark(self, row: int, target: int) -> str | None:
+        """What the score says of the errors of a row."""
+        return self.inner.remark(row, target)
+
+    def _moved_away(self, y: Float[NDArray, "n t"]) -> Float[NDArray, "n t"]:
+        return self.y_pred + (y - self.y_pred) / self.share
 
 
 @dataclass(frozen=True, eq=False)

@@ -58,7 +58,8 @@ def describe_columns(encoder: RowEncoder, method: Any) -> tuple[ColumnFacts, ...
     """The columns that the model reads, with what is known about their training rows."""
     if isinstance(encoder, CellEncoder):
         return (ColumnFacts(encoder.smiles, "category"),)
-    coding = vars(vars(method).get("model_", method)).get("coding_")
+    model = vars(method).get("model_")
+    coding = None if model is None else vars(model.unwrapped).get("coding_")
     slots = list(_slots(encoder, coding if isinstance(coding, InputCoding) else None))
     known = TrainingRange.of(method)
     if known is not None and sum(map(len, slots)) != len(known.middle):

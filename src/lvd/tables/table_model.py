@@ -181,7 +181,7 @@ class TableModel:
             drawn_rows(len(calib), regressor.max_calibration_rows, regressor.seed_, labels), labels
         )
         calibrating = trained if crossed and len(calib) == len(train) else prepared.read(calib)
-        if isinstance(encoder, TableEncoder) and not takes(regressor.model_, "allow_nan"):
+        if isinstance(encoder, TableEncoder) and not takes(regressor.model_.unwrapped, "allow_nan"):
             encoder = replace(encoder, fills=True)
             learned, trained, calibrating = _without_gaps(encoder, learned, trained, calibrating)
         with warnings.catch_warnings(), counting_in_table(prepared.rows[calib]):
