@@ -198,6 +198,12 @@ def test_cross_calibration_says_what_it_promises(lvd_here, homes, tmp_path):
     assert "near each row, measured and not proved" in page.read_text()
 
 
+def test_an_ensemble_of_quantile_models(lvd_here, homes, tmp_path):
+    given = ("--score", "quantile", "--calibration", "ensemble", "--epochs", 2, "--out", tmp_path / "model")
+    outcome = lvd_here("fit", homes.table, "--target", "price", *given)
+    assert outcome.code == 0, outcome.err
+
+
 @pytest.mark.parametrize("calibration", ["cross", "ensemble"])
 def test_other_guarantees_need_rows_set_aside(calibration, lvd_here, homes, tmp_path):
     given = ("--calibration", calibration, "--guarantee", "calibrated", "--out", tmp_path / "model")

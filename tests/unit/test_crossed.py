@@ -7,6 +7,7 @@ import pytest
 from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import GroupKFold, KFold, TimeSeriesSplit
+from sklearn.neighbors import KNeighborsRegressor
 from sklearn.tree import DecisionTreeRegressor
 
 import lvd
@@ -83,6 +84,35 @@ def test_coverage(monkeypatch, rows_seen, holds, calibration):
         reg = crossed(tree, "absolute", calibration=calibration).fit(X, y)
         found.append(lvd.metrics.marginal_coverage_rate(y_new, reg.predict_interval(X_new, 0.9)[1]))
     # 4,800 rows in 12 draws: three standard errors of the mean are less than 0.02.
+    assert (np.mean(found) > 0.88) == holds
+
+
+class Embedding(TrainingRows):
+    """A broken version: embeddings hold what the model says of its own training rows."""
+
+    def with_held_out_embeddings(self):
+        return self
+
+
+@pytest.mark.parametrize("calibration", ["cross", "ensemble"])
+@pytest.mark.parametrize(("rows_seen", "holds"), [(TrainingRows, True), (Embedding, False)])
+def test_coverage_of_a_model_that_interpolates(monkeypatch, rows_seen, holds, calibration):
+    """Its predictions are embedded; beside it the version whose embeddings hold the targets of the rows."""
+    monkeypatch.setattr("lvd.methods.conformal.TrainingRows", rows_seen)
+    found = []
+    for seed in range(6):
+        (X, y), (X_new, y_new) = draw(seed), draw(1000 + seed, 400)
+        reg = lvd.LVDRegressor(
+            KNeighborsRegressor(5, weights="distance"),
+            conformity_score="absolute",
+            kernel=lvd.MahalanobisKernel(max_iter=100, random_state=0),
+            calibration=calibration,
+            folds=5,
+            when_unknown="widen",
+            random_state=0,
+        ).fit(X, y)
+        found.append(lvd.metrics.marginal_coverage_rate(y_new, reg.predict_interval(X_new, 0.9)[1]))
+    # 2,400 rows in 6 draws: three standard errors of the mean are less than 0.02.
     assert (np.mean(found) > 0.88) == holds
 
 
@@ -371,7 +401,7 @@ class TestEnsemble:
         every = [Ridge().fit(X, y), *(Ridge().fit(X[inside], y[inside]) for inside, _ in folds)]
         expected = np.mean([one.predict(X) for one in every], axis=0)
         np.testing.assert_allclose(reg.predict(X), expected, rtol=1e-12, atol=1e-12)
-        np.testing.assert_allclose(reg.residuals_calib_, reg.error_share_ * alone.residuals_calib_, rtol=1e-9)
+        np.testing.assert_array_equal(reg.residuals_calib_, alone.residuals_calib_)
         assert reg.is_crossed
         assert reg.n_calib_ == len(y)
 
@@ -385,32 +415,73 @@ class TestEnsemble:
         # Each fold model predicts its fold as the calibration errors say.
         folds = folds_of_cases(np.arange(len(X)), 3, 0)
         for (_, outside), y_pred in zip(folds, others, strict=True):
-            errors = reg.error_share_ * (y[outside] - y_pred[outside, 0])
+            errors = y[outside] - y_pred[outside, 0]
             np.testing.assert_allclose(reg.residuals_calib_[outside, 0], errors, rtol=1e-9, atol=1e-12)
 
-    def test_reduces_errors_by_the_spread_of_the_models(self):
+    def test_narrows_by_the_spread_of_the_models_that_have_seen_a_row(self):
         X, y = draw(0)
         tree = DecisionTreeRegressor(max_depth=4, random_state=0)
-        reg, alone = crossed(tree, calibration="ensemble").fit(X, y), crossed(tree).fit(X, y)
-        every = [one.evaluate(X).y_pred for one in (reg.model_.model, *reg.model_.fold_models)]
-        errors = alone.residuals_calib_
-        # Which is how much smaller the squared errors of the mean are, wherever they are measured.
-        squares = np.mean([(y[:, None] - one) ** 2 for one in every])
-        gained = squares - np.mean((y[:, None] - np.mean(every, axis=0)) ** 2)
+        reg = crossed(tree, calibration="ensemble").fit(X, y)
+        every = [one.evaluate(X).y_pred[:, 0] for one in (reg.model_.model, *reg.model_.fold_models)]
+        gained = np.empty(len(y))
+        for number, (_, outside) in enumerate(folds_of_cases(np.arange(len(X)), 5, 0), start=1):
+            seen = np.stack([one[outside] for place, one in enumerate(every) if place != number])
+            # Which is how much smaller the squared error of their mean is, whatever the target.
+            gained[outside] = np.mean((seen - 7.0) ** 2, axis=0) - (seen.mean(axis=0) - 7.0) ** 2
         (share,) = reg.error_share_
-        assert share == pytest.approx(np.sqrt(1.0 - gained / np.mean(errors**2)), rel=1e-9)
+        assert share == pytest.approx(
+            np.sqrt(1.0 - gained.mean() / np.mean(reg.residuals_calib_**2)), rel=1e-9
+        )
         assert 0.8 < share < 0.99
-        np.testing.assert_allclose(reg.residuals_calib_, share * errors, rtol=1e-9, atol=1e-12)
-        (one,) = reg.explain(X[:1])
-        assert f"They are reduced by {1.0 - share:.1%}" in one.remark
         assert "measured, not proved" in reg.promise
+        (one,) = reg.explain(X[:1])
+        assert f"{1.0 - share:.1%} narrower than these errors say" in one.remark
+        y_pred, narrow = reg.predict_interval(X, [0.5, 0.9])
+        middle = reg.predict_quantiles(X, 0.5)
+        del reg.error_share_
+        wide = reg.predict_interval(X, [0.5, 0.9])[1]
+        np.testing.assert_allclose(
+            narrow - y_pred[:, None, None], share * (wide - y_pred[:, None, None]), rtol=1e-9
+        )
+        np.testing.assert_allclose(
+            middle - y_pred, share * (reg.predict_quantiles(X, 0.5) - y_pred), rtol=1e-9
+        )
 
-    def test_errors_are_reduced_by_a_fifth_at_most(self):
-        constants = [as_model(DummyRegressor(strategy="constant", constant=c)) for c in (-5.0, 0.0, 5.0)]
+    def test_gains_a_fifth_at_most(self):
         X, y = draw(0)
+        constants = [as_model(DummyRegressor(strategy="constant", constant=c)) for c in (-5.0, 0.0, 5.0)]
         own, *others = (one.fit(X, y[:, None]) for one in constants)
-        assert AveragedModel(own, others).error_share(X, 0.1 * y[:, None]) == [0.8]
-        assert AveragedModel(own, []).error_share(X, 0.1 * y[:, None]) == [1.0]
+        folds = folds_of_cases(np.arange(len(X)), 2, 0)
+        assert AveragedModel(own, others).error_share(X, 0.1 * y[:, None], folds) == [0.8]
+        assert AveragedModel(own, []).error_share(X, 0.1 * y[:, None], ()) == [1.0]
+
+    @pytest.mark.parametrize("score", ["quantile", "signed", "absolute"])
+    def test_other_scores_are_narrowed_too(self, score):
+        X, y = draw(0, 120)
+        net = lvd.NetRegressor(hidden_sizes=(8,), n_batches=30, random_state=0)
+        reg = crossed(net, score, calibration="ensemble", folds=2).fit(X, y)
+        y_pred, narrow = reg.predict_interval(X)
+        (share,) = vars(reg).pop("error_share_")
+        assert share < 1.0
+        wide = reg.predict_interval(X)[1]
+        np.testing.assert_allclose(
+            narrow - y_pred[:, None, None], share * (wide - y_pred[:, None, None]), rtol=1e-9
+        )
+
+    def test_other_rows_calibrate_by_errors_of_the_mean(self):
+        X, y = draw(0)
+        reg = crossed(DecisionTreeRegressor(max_depth=4), calibration="ensemble").fit(X[:200], y[:200])
+        reg.conformalize(X[200:], y[200:])
+        assert "error_share_" not in vars(reg)
+        np.testing.assert_allclose(reg.residuals_calib_[:, 0], y[200:] - reg.predict(X[200:]), rtol=1e-9)
+
+    def test_another_fit_forgets_it(self):
+        X, y = draw(0)
+        reg = crossed(calibration="ensemble").fit(X, y).set_params(calibration="cross")
+        assert "narrowed" in reg.promise  # until it is fitted again
+        reg.fit(X, y).set_params(calibration="ensemble")
+        assert "narrowed" not in reg.promise
+        assert "error_share_" not in vars(reg)
 
     def test_new_rows_join_with_errors_of_the_mean(self):
         X, y = draw(0)
@@ -418,13 +489,16 @@ class TestEnsemble:
         reg.update(X[200:], y[200:])
         np.testing.assert_allclose(reg.residuals_calib_[200:, 0], y[200:] - reg.predict(X[200:]), rtol=1e-9)
 
-    def test_several_targets_some_missing(self):
+    def test_several_targets_some_missing(self, tmp_path):
         X, y = draw(0)
         both = np.column_stack([y, 3.0 * y])
         both[::7, 1] = np.nan
         reg = lvd.LVDRegressor("net", calibration="ensemble", folds=2, random_state=0).fit(X, both)
         assert reg.error_share_.shape == (2,)
-        assert np.isfinite(reg.predict_interval(X[:20])[1]).all()
+        intervals = reg.predict_interval(X[:20])[1]
+        assert np.isfinite(intervals).all()
+        reg.save(tmp_path / "model")
+        np.testing.assert_array_equal(lvd.load(tmp_path / "model").predict_interval(X[:20])[1], intervals)
 
     def test_is_saved_with_its_fold_models(self, tmp_path):
         X, y = draw(0, 100)

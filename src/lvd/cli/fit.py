@@ -53,7 +53,7 @@ EXAMPLES = console.examples(
     "lvd fit homes.csv --target price --model trees --out homes-model",
     "lvd fit homes.csv --target price --target rent --joint box --out homes-model  # both hold at once",
     "lvd fit homes.csv --target price --preset paper --out homes-model  # the paper's method, faster",
-    "lvd fit homes.csv --target price --calibration ensemble --out homes-model  # sharpest",
+    "lvd fit homes.csv --target price --calibration ensemble --out homes-model  # all models it trains predict",
     "lvd fit homes.csv --target price --groups district --guarantee calibrated --out homes-model",
     "lvd fit homes.csv --target price --score signed --when-unknown widen --out homes-model",
     "lvd fit molecules.csv --smiles smiles --target mu --target homo --out molecules-model",
@@ -181,10 +181,10 @@ def fit(
             help="Which rows calibrate. split: a fifth of the rows, held out of training. cross: all rows but the "
             "test rows both train and calibrate, through out-of-fold errors; sharper, especially on small tables, "
             "but coverage is then measured, not proved. ensemble: the same, and the models trained for the "
-            "out-of-fold errors predict too, as a mean: sharper again; all six to eleven are saved. auto: cross if "
-            "these are 60 to 499 rows, else split. With --groups, another --guarantee, --split, --score, --kernel, "
-            "--support or --bandwidth, with --joint, --smiles or --preset paper, and with more than 30 texts in a "
-            "column, auto is split."
+            "out-of-fold errors predict too, as a mean; all of them (six, or eleven below 1,000 rows) are saved. "
+            "auto: cross if these are 60 to 499 rows, else split. With --groups, another --guarantee, --split, "
+            "--score, --kernel, --support or --bandwidth, with --joint, --smiles or --preset paper, and with more "
+            "than 30 texts in a column, auto is split."
         ),
     ] = "auto",
     max_calibration_rows: Annotated[

@@ -296,6 +296,7 @@ class LVDRegressor(ConformalMethod):
         n_cases = len(np.unique(cases))
         if self.chosen_calibration(len(cases), n_cases, plain=not labels, model=model) == "split":
             return None
+        self._conformity_score().check_crossed()
         if model.prefit:
             raise InputError(
                 f"calibration={self.calibration!r} trains the estimator again without each fold, which a trained "

@@ -312,12 +312,13 @@ class ScaledResidual(ConformityScore):
         if not own and not {"boosted", "network"} & set(self.scales):
             raise InputError(
                 f"scales must hold 'boosted' or 'network', got {self.scales}: what the kernel expects of a row has "
-                "seen its error, so it cannot serve ",
-                *(Parameter("calibration", "cross"), "; add one, or use calibration='split'"),
+                "seen its error, so it cannot serve cross calibration; add one, or use ",
+                Parameter("calibration", "split"),
             )
         unit = self.learn(training)
         if own and training.held_out_spread is not None:
             return self._in_spread(training.held_out_predictions, training.held_out_spread)
+        unit = np.where(np.isnan(unit), self.typical_, unit)  # rows without the target, which have no score
         return BoundResidual(training.held_out_predictions, unit, unit, unit)
 
     def bind(self, rows: EvaluatedRows) -> BoundResidual:

@@ -470,10 +470,15 @@ class ConformityScore(BaseEstimator, ABC):
     def fit_crossed(self, training: TrainingRows) -> BoundScore:
         """Fit, and bind the training rows out of fold: with models, scales and shapes that have not seen their
         fold."""
-        if type(self).fit is not ConformityScore.fit:
-            raise InputError(
-                f"{type(self).__name__} has no out-of-fold scores of the rows it learns from, so it cannot serve ",
-                Parameter("calibration", "cross"),
-                "; use 'distributional', 'scaled' or 'absolute' scores, or calibration='split'",
-            )
+        self.check_crossed()
         return self.bind(training.held_out_rows)
+
+    def check_crossed(self) -> None:
+        """Raise unless the score can be bound to the rows it learns from."""
+        own = type(self)
+        if own.fit is not ConformityScore.fit and own.fit_crossed is ConformityScore.fit_crossed:
+            raise InputError(
+                f"{own.__name__} has no out-of-fold scores of the rows it learns from, so it cannot serve cross "
+                "calibration; use 'distributional', 'scaled' or 'absolute' scores, or ",
+                Parameter("calibration", "split"),
+            )
