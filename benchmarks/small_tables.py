@@ -8,6 +8,7 @@ that was broken off goes on where it stopped. ``--page FILE.csv --out docs/small
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
@@ -27,7 +28,7 @@ from benchmarks.results import date_and_machine
 from experiments.arena.contest import ARENA_RESULTS
 from experiments.arena.measures import ArenaResult
 from experiments.arena.tables import ARENA_TABLES, OUTSIDE, PackagedTable, packaged_file
-from experiments.paper.formats import Grid, bare_table, to_markdown
+from experiments.paper.formats import MISSING, Grid, bare_table, figure_text, to_markdown
 from experiments.paper.result_store import ResultTable
 from experiments.paper.runs import grouped
 from experiments.small.page import SmallBoard
@@ -185,6 +186,8 @@ class Compared(NamedTuple):
     @property
     def texts(self) -> list[str]:
         """The score and the method's coverage."""
+        if not self.n_tables:
+            return [MISSING, MISSING]
         return [f"{self.score:.3f}", f"{100 * self.covered:.1f}"]
 
 
@@ -196,12 +199,16 @@ def compare(results: Iterable[Any], ours: Sequence[str] = OURS, base: Sequence[s
         cross = {one.seed: one for one in own if one.method in ours}
         split = {one.seed: one for one in own if one.method in base}
         both = sorted(cross.keys() & split.keys())
+        if not both:
+            continue
         seeds |= set(both)
         ratios.append(geometric_mean([cross[seed].winkler / split[seed].winkler for seed in both]))
         covered.append(fmean(cross[seed].coverage for seed in both))
         covered_set_aside.append(fmean(split[seed].coverage for seed in both))
+    if not ratios:
+        return Compared(math.nan, math.nan, math.nan, 0, 0)
     score = geometric_mean(ratios)
-    return Compared(score, fmean(covered), fmean(covered_set_aside), len(by_table), len(seeds))
+    return Compared(score, fmean(covered), fmean(covered_set_aside), len(ratios), len(seeds))
 
 
 def lowest_coverage(arena: Sequence[ArenaResult], model: str) -> float:
@@ -227,7 +234,8 @@ def size_grid(
         texts = []
         for _, ours in (OURS, ENSEMBLE):
             ratio = board.score(n_rows, ours, SHOWN) / board.score(n_rows, BASE[1], SHOWN)
-            texts += [f"{ratio:.3f}", f"{100 * board.coverage(n_rows, ours, SHOWN)[0]:.1f}"]
+            covered = 100 * board.coverage(n_rows, ours, SHOWN)[0]
+            texts += [figure_text(ratio, ".3f"), figure_text(covered, ".1f")]
         draws = [len(cell) for cell in board.of(n_rows, OURS[1], SHOWN)]
         counted = f"{len(draws)} kinds, {max(draws)} draws"
         return [f"generated, {n_rows}", KINDS[board.model], *texts, counted]
