@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import Ridge
@@ -17,6 +18,8 @@ from lvd.models.quantile_model import QuantileModel
 from lvd.scores.distributional import ErrorShape
 from lvd.scores.scaled import BoostedScale, KernelScale
 from lvd.scores.score import TrainingRows
+from lvd.serve.columns import describe_columns
+from lvd.tables.table_model import TableModel
 from lvd.wrap import as_model
 
 SCALES = ("boosted",)
@@ -507,6 +510,18 @@ class TestEnsemble:
         loaded = lvd.load(tmp_path / "model")
         assert len(loaded.model_.fold_models) == 5
         np.testing.assert_array_equal(loaded.predict_interval(X)[1], reg.predict_interval(X)[1])
+
+    def test_its_columns_are_described_as_those_of_one_model(self):
+        X, y = draw(0, 120)
+        frame = pd.DataFrame(
+            {"size": np.where(X[:, 0] > 0.9, np.nan, X[:, 0]), "town": np.where(X[:, 1] > 0, "a", "b")}
+        )
+        reg = crossed("trees", "absolute", calibration="ensemble", folds=2).fit(frame, y)
+        encoder = TableModel.of(reg, "model").encoder
+        described = describe_columns(encoder, reg)
+        reg.model_ = reg.model_.model
+        assert described == describe_columns(encoder, reg)
+        assert described[0].usual is not None
 
     def test_a_trained_model_has_none(self):
         X, y = draw(0)
