@@ -103,7 +103,7 @@ def test_coverage_of_a_model_that_interpolates(monkeypatch, rows_seen, holds, ca
     """Its predictions are embedded; beside it the version whose embeddings hold the targets of the rows."""
     monkeypatch.setattr("lvd.methods.conformal.TrainingRows", rows_seen)
     found = []
-    for seed in range(6):
+    for seed in range(4):
         (X, y), (X_new, y_new) = draw(seed), draw(1000 + seed, 400)
         reg = lvd.LVDRegressor(
             KNeighborsRegressor(5, weights="distance"),
@@ -115,7 +115,7 @@ def test_coverage_of_a_model_that_interpolates(monkeypatch, rows_seen, holds, ca
             random_state=0,
         ).fit(X, y)
         found.append(lvd.metrics.marginal_coverage_rate(y_new, reg.predict_interval(X_new, 0.9)[1]))
-    # 2,400 rows in 6 draws: three standard errors of the mean are less than 0.02.
+    # 1,600 rows in 4 draws: three standard errors of the mean are less than 0.03.
     assert (np.mean(found) > 0.88) == holds
 
 
