@@ -43,7 +43,7 @@ def known_levels(method: Any) -> dict[int, tuple[str, ...]]:
     """For each non-numeric column, the sorted levels that the model or the support rule distinguishes."""
     found: dict[int, set[str]] = {}
     for model in _alone(method.model_):
-        for number, levels in _levels_of(model).items():
+        for number, levels in _distinguished_levels(model).items():
             found.setdefault(number, set()).update(levels)
     for number, levels in enumerate(getattr(method.support_, "levels_", ())):
         found.get(number, set()).update(levels)
@@ -59,7 +59,7 @@ def _alone(model: Any) -> list[Any]:
     return [model]
 
 
-def _levels_of(model: Any) -> dict[int, set[str]]:
+def _distinguished_levels(model: Any) -> dict[int, set[str]]:
     """For each non-numeric column, the levels that a model distinguishes."""
     coding, found = vars(model).get("coding_"), dict[int, set[str]]()
     if type(model) is SklearnModel:
