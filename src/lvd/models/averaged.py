@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from lvd._typing import ArrayLike, Float, NDArray
+from lvd._typing import Float, NDArray
 from lvd.models.candidates import Folds
-from lvd.models.model import Evaluation, Model
+from lvd.models.model import Evaluation, Fitted, Model
 
 AVERAGED = ("y_pred", "quantiles", "spread")
 """What is averaged of the models' evaluations."""
@@ -19,38 +19,14 @@ LEAST_ERROR_SHARE = 0.8
 
 
 @dataclass(frozen=True, eq=False)
-class AveragedModel(Model):
+class AveragedModel(Fitted):
     """A trained model that predicts the mean of its own predictions and those of its fold models, each trained
     without a fold of the same rows.
 
     Embeddings and inputs are the model's own, since every model has its own coordinates.
     """
 
-    model: Model
     fold_models: Sequence[Model]
-    prefit: ClassVar[bool] = True
-
-    @property
-    def unwrapped(self) -> Model:
-        """The model trained on all rows."""
-        return self.model.unwrapped
-
-    @property
-    def interpolates(self) -> bool:
-        """Whether the model interpolates."""
-        return self.model.interpolates
-
-    def check(self, X: ArrayLike) -> Any:
-        """Check the inputs as the model does."""
-        return self.model.check(X)
-
-    def same_case(self, X: Any) -> NDArray:
-        """The case labels of the model."""
-        return self.model.same_case(X)
-
-    def fit(self, X: Any, y: Float[NDArray, "n t"]) -> AveragedModel:
-        """There is nothing to train."""
-        return self
 
     def evaluate(self, X: Any) -> Evaluation:
         """The model's evaluation, with the mean of all models' predictions."""
