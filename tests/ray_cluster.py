@@ -17,11 +17,12 @@ import pyarrow.parquet as pq
 import pytest
 
 MARKS = [
+    pytest.mark.apart,
     pytest.mark.filterwarnings("ignore::DeprecationWarning:ray"),
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:subprocess:ResourceWarning"),
 ]
-"""What Ray warns of itself."""
+"""Clusters take long to start, and Ray warns of itself."""
 
 
 @contextlib.contextmanager

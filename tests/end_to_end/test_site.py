@@ -12,6 +12,7 @@ import pytest
 
 import lvd
 
+pytestmark = pytest.mark.apart
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.apart
 INTERVAL, PREDICT, FIT = 15, 29, 45
 """The most files that ``predict_interval``, ``lvd predict`` and ``lvd fit --model net`` may walk."""
 

@@ -80,6 +80,7 @@ def kill_while_it_works(process, folder: Path, chance: random.Random) -> None:
     process.communicate()
 
 
+@pytest.mark.apart
 def test_ended_it_leaves_whole_files_and_no_process_and_goes_on(undisturbed, tmp_path):
     run = (*RUN[:-1], "split")  # networks alone: outside, kernels train as long as users have it
     with start_experiments(*run, "--seeds", "0:2000", "--workers", 2, "--out", tmp_path) as process:
