@@ -10,7 +10,7 @@ import pytest
 from headless import chromium, needs_chromium
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright to drive a browser")
-pytestmark = needs_chromium
+pytestmark = [pytest.mark.apart, needs_chromium]
 EVIL = "<script>alert(1)</script>"
 HOSTILE = '"><img src=x onerror=alert(2)>'
 

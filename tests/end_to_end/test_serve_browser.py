@@ -9,7 +9,7 @@ from serving import listening
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright to drive a browser")
 
-pytestmark = needs_chromium
+pytestmark = [pytest.mark.apart, needs_chromium]
 EVIL = "<img src=x onerror=alert(1)>"
 
 

@@ -168,6 +168,8 @@ def test_packages_answer_all_queries_at_both_levels(name):
 ALLOCATING = """
 import numpy as np
 from benchmarks.cell import with_peak_memory
+
+pytestmark = pytest.mark.apart
 held = np.ones(4_000_000)
 print(*with_peak_memory(lambda: np.ones(8_000_000).sum(), "cpu"), len(held))
 """

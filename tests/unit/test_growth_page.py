@@ -62,6 +62,7 @@ class TestContestants:
         assert [len(part) for part in million.set_aside(X, y)] == [340, 340, 60, 60]
 
 
+@pytest.mark.apart
 class TestMeasuring:
     def test_a_process_of_its_own_measures_time_memory_and_quality(self, monkeypatch, capsys):
         monkeypatch.setattr(million, "N_TEST", 400)
