@@ -30,6 +30,8 @@ from benchmarks.results import (
 from benchmarks.table import table_of
 from benchmarks.worker import Worker
 
+pytestmark = pytest.mark.apart
+
 SIZES = (1e3, 1e4, 1e5, 1e6)
 HERE = Environment("2026-01-02", "Abacus, 2 cores", 2, "3.11", "2.9", "2.4", "-", "0.1", "0.9", "-")
 PLAN = sweeps.plan("cpu", quick=False, limit=None)
@@ -168,8 +170,6 @@ def test_packages_answer_all_queries_at_both_levels(name):
 ALLOCATING = """
 import numpy as np
 from benchmarks.cell import with_peak_memory
-
-pytestmark = pytest.mark.apart
 held = np.ones(4_000_000)
 print(*with_peak_memory(lambda: np.ones(8_000_000).sum(), "cpu"), len(held))
 """
