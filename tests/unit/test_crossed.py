@@ -454,9 +454,10 @@ class TestEnsemble:
         X, y = draw(0)
         constants = [as_model(DummyRegressor(strategy="constant", constant=c)) for c in (-5.0, 0.0, 5.0)]
         own, *others = (one.fit(X, y[:, None]) for one in constants)
+        y_pred = own.evaluate(X).y_pred
         folds = folds_of_cases(np.arange(len(X)), 2, 0)
-        assert AveragedModel(own, others).error_share(X, 0.1 * y[:, None], folds) == [0.8]
-        assert AveragedModel(own, []).error_share(X, 0.1 * y[:, None], ()) == [1.0]
+        assert AveragedModel(own, others).error_share(X, y_pred, 0.1 * y[:, None], folds) == [0.8]
+        assert AveragedModel(own, []).error_share(X, y_pred, 0.1 * y[:, None], ()) == [1.0]
 
     @pytest.mark.parametrize("score", ["quantile", "signed", "absolute"])
     def test_other_scores_are_narrowed_too(self, score):

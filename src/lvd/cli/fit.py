@@ -25,7 +25,7 @@ from lvd.cli.console import (
     option,
     own_class,
 )
-from lvd.cli.fit_summary import calibration_text, model_class, show_fit, with_card
+from lvd.cli.fit_summary import model_class, show_fit, with_card
 from lvd.cli.report import write_page
 
 if TYPE_CHECKING:
@@ -562,7 +562,7 @@ def _facts_of(regressor: LVDRegressor) -> dict[str, object]:
     """What was chosen for the table: the model, and how it is calibrated."""
     errors = getattr(regressor, "choice_", None) or None
     chosen = {"class": model_class(regressor), "held_out_errors": errors}
-    return {"estimator": chosen, "calibration": calibration_text(regressor)}
+    return {"estimator": chosen, "calibration": regressor.calibrated_by}
 
 
 def _unread(

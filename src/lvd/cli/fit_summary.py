@@ -41,13 +41,6 @@ def model_class(regressor: LVDRegressor) -> str:
     return type(getattr(model, "model", model)).__name__
 
 
-def calibration_text(regressor: LVDRegressor) -> str:
-    """Which calibration was chosen for the table."""
-    if not regressor.is_crossed:
-        return "split"
-    return "cross" if regressor.calibration == "auto" else regressor.calibration
-
-
 def model_text(regressor: LVDRegressor) -> str:
     """The kind of the model, and how it was chosen."""
     kind = model_class(regressor)
@@ -82,8 +75,8 @@ def show_fit(
     parts = f"{report.n_train:,} training, {report.n_calib:,} calibration{of_more}"
     if crossed:
         some = f"{report.n_calib:,} of " if report.n_spared else ""
-        how = calibration_text(regressor)
-        parts = f"{report.n_train:,} training rows, {some}which also calibrate by out-of-fold errors ({how}),"
+        how = f"which also calibrate by out-of-fold errors ({regressor.calibrated_by}),"
+        parts = f"{report.n_train:,} training rows, {some}{how}"
     console.show(
         f"split ({'' if report.split == 'random' else f'{report.split}, '}seed {seed}): {parts} and "
         f"{report.n_test:,} test rows"
@@ -116,7 +109,7 @@ def with_card(
         "joint": regressor.joint,
         "guarantee": model.guarantee,
         "promise": model.promise,
-        "calibration": calibration_text(regressor),
+        "calibration": regressor.calibrated_by,
         "max calibration rows": regressor.max_calibration_rows,
         "groups": model.groups,
         "confidence level": regressor.confidence_level,

@@ -320,8 +320,7 @@ class ConformalMethod(IntervalRegressor):
         self._warn_if_answers_change(rows)
         training = TrainingRows(
             *(rows, y, self.model_, self.device, seed, crossed, folds, sample_weight, self.n_jobs, held_out),
-            keeps_models=keeps_models,
-            fold_models=fold_models,
+            fold_models=fold_models if keeps_models else None,
         )
         support = self._new_support()
         self.support_ = None if support is None else support.fit(rows, seed)
@@ -344,10 +343,10 @@ class ConformalMethod(IntervalRegressor):
             self.score_.fit(located)
             return None
         scores = self.score_.fit_crossed(located)
-        if training.keeps_models:
-            inputs, errors = located.rows.inputs, located.held_out_errors
+        if training.fold_models is not None:
+            rows, errors = located.rows, located.held_out_errors
             self.model_ = AveragedModel(self.model_, located.fold_models_in_order())
-            self.error_share_ = self.model_.error_share(inputs, errors, folds)
+            self.error_share_ = self.model_.error_share(rows.inputs, rows.y_pred, errors, folds)
         return located.rows, scores
 
     def _learn_from_calibration_rows(

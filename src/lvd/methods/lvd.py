@@ -207,11 +207,16 @@ class LVDRegressor(ConformalMethod):
     @property
     def promise(self) -> str:
         """The guarantee of the intervals, in one sentence."""
+        return PROMISES["local" if self.calibrated_by == "split" else self.calibrated_by]
+
+    @property
+    def calibrated_by(self) -> str:
+        """The calibration that the last fit used, ``"split"``, ``"cross"`` or ``"ensemble"``; before one, what is
+        asked for."""
         found = vars(self)
-        if not found.get("crossed_", self.calibration in CROSSING):
-            return PROMISES["local"]
-        averaged = "error_share_" in found if "crossed_" in found else self._averages_folds
-        return PROMISES["ensemble" if averaged else "cross"]
+        if "crossed_" not in found:
+            return self.calibration if self.calibration in CROSSING else "split"
+        return "split" if not self.is_crossed else "ensemble" if "error_share_" in found else "cross"
 
     @property
     def settings(self) -> Preset:

@@ -30,19 +30,21 @@ class AveragedModel(Fitted):
 
     def evaluate(self, X: Any) -> Evaluation:
         """The model's evaluation, with the mean of all models' predictions."""
-        every = self._evaluations(X)
+        every = [model.evaluate(X) for model in (self.model, *self.fold_models)]
         parts = {name: [getattr(one, name) for one in every] for name in AVERAGED}
         means = {name: np.mean(part, axis=0) for name, part in parts.items() if part[0] is not None}
         return every[0]._replace(**means)
 
-    def error_share(self, X: Any, errors: Float[NDArray, "n t"], folds: Folds) -> Float[NDArray, "t"]:
+    def error_share(
+        self, X: Any, y_pred: Float[NDArray, "n t"], errors: Float[NDArray, "n t"], folds: Folds
+    ) -> Float[NDArray, "t"]:
         """How large the errors of the mean are, for each target, as a share of the out-of-fold `errors` of the fold
-        models on the rows of training.
+        models on the rows of training, of which the model itself predicts `y_pred`.
 
         The squared error of a mean is the models' mean squared error less the spread of their predictions (Krogh
         and Vedelsby, 1995). The spread of a row is that of the models that were trained with it.
         """
-        every = np.stack([one.y_pred for one in self._evaluations(X)])
+        every = np.stack([y_pred, *(model.evaluate(X).y_pred for model in self.fold_models)])
         seen = np.ones(every.shape[:2], bool)
         for number, (_, outside) in enumerate(folds, start=1):
             seen[number, outside] = False
@@ -51,6 +53,3 @@ class AveragedModel(Fitted):
         gained = np.divide(spread, squares, out=np.zeros_like(spread), where=squares > 0.0)
         share: Float[NDArray, "t"] = np.sqrt(np.maximum(1.0 - gained, LEAST_ERROR_SHARE**2))
         return share
-
-    def _evaluations(self, X: Any) -> list[Evaluation]:
-        return [model.evaluate(X) for model in (self.model, *self.fold_models)]

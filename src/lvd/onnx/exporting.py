@@ -100,13 +100,9 @@ def _outputs(
         if known is not None and method._infinite_when_unknown:
             radii = [known.where(radius, np.inf) for radius in radii]
         low, high = method._bounds
-        pair = target.ends(radii)
-        if share < 1.0:
-            pair = (
-                target.y_pred + (pair[0] - target.y_pred) * share,
-                target.y_pred + (pair[1] - target.y_pred) * share,
-            )
-        lower, upper = (end.then("Clip", low, high) for end in pair)
+        pair, y_pred = target.ends(radii), target.y_pred
+        narrowed = pair if share == 1.0 else [y_pred + (end - y_pred) * share for end in pair]
+        lower, upper = (end.then("Clip", low, high) for end in narrowed)
         ends.append((lower, upper))
         sizes += [] if size is None else [size]
         n_rows = max(n_rows, kept)

@@ -42,21 +42,12 @@ class Outputs(NamedTuple):
 def known_levels(method: Any) -> dict[int, tuple[str, ...]]:
     """For each non-numeric column, the sorted levels that the model or the support rule distinguishes."""
     found: dict[int, set[str]] = {}
-    for model in _alone(method.model_):
-        for number, levels in _distinguished_levels(model).items():
+    for model in (method.model_, *getattr(method.model_, "fold_models", ())):
+        for number, levels in _distinguished_levels(model.unwrapped).items():
             found.setdefault(number, set()).update(levels)
     for number, levels in enumerate(getattr(method.support_, "levels_", ())):
         found.get(number, set()).update(levels)
     return {number: tuple(sorted(levels)) for number, levels in found.items()}
-
-
-def _alone(model: Any) -> list[Any]:
-    """The models without their wrappers."""
-    if type(model) is Fitted:
-        return _alone(model.model)
-    if type(model) is AveragedModel:
-        return [one for part in (model.model, *model.fold_models) for one in _alone(part)]
-    return [model]
 
 
 def _distinguished_levels(model: Any) -> dict[int, set[str]]:

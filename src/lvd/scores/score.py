@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -111,10 +111,9 @@ class TrainingRows:
     """How many models are trained at the same time."""
     held_out: Folds | None = None
     """The folds for out-of-fold errors if rows set aside calibrate; None for random folds."""
-    keeps_models: bool = False
-    """Whether the models behind out-of-fold predictions are kept."""
-    fold_models: Mapping[int, Model] = field(default_factory=dict)
-    """Those already trained, by the number of the fold they have not seen."""
+    fold_models: Mapping[int, Model] | None = None
+    """The models behind out-of-fold predictions that are trained already, by the number of the fold they have not
+    seen; None if no such model is kept."""
 
     @property
     def errors(self) -> Float[NDArray, "n t"]:
@@ -164,11 +163,11 @@ class TrainingRows:
         left = [number for number, fold in enumerate(folds) if not np.isfinite(predictions[fold[1]]).all()]
         data = self.rows.inputs, self.y, self.sample_weight
         jobs = Jobs(
-            partial(_evaluate_fold, template, data, folds, self.keeps_models),
+            partial(_evaluate_fold, template, data, folds, self.fold_models is not None),
             left,
             lambda number: announce(f"errors on rows held out: fold {number + 1} of {len(folds)}"),
         )
-        models = dict(self.fold_models)
+        models = dict(self.fold_models or {})
         for number, (model, answer) in zip(left, at_once(jobs, self.n_jobs, self.rows.inputs), strict=True):
             for name in ("y_pred", "quantiles", "spread"):
                 if getattr(found, name) is not None:
